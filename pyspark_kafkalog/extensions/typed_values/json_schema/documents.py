@@ -128,7 +128,7 @@ def _pointed(node: Any, pointer: str) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and key in node:
             node = node[key]
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+        elif isinstance(node, list) and key.isdecimal() and len(key) < 10 and int(key) < len(node):
             node = node[int(key)]
         else:
             return None

@@ -12,6 +12,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import ColumnDecode
 from pyspark_kafkalog.extensions.typed_values.json.decoder import Decoder
 from pyspark_kafkalog.extensions.typed_values.json.reading import JsonColumn, JsonDecoder, check_zone
 from pyspark_kafkalog.extensions.typed_values.json.times import Zone
+from pyspark_kafkalog.extensions.typed_values.json.types import check_type
 from pyspark_kafkalog.extensions.typed_values.json_schema.decoder import SchemaDecoder, part_of
 from pyspark_kafkalog.extensions.typed_values.json_schema.types import JsonType, json_type
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
@@ -26,6 +27,14 @@ class JsonSchemaColumn(JsonColumn):
     """A column of JSON; ``schema`` is the JSON Schema that it is read by."""
 
     __slots__ = ()
+
+    def check_part(self, wanted: pa.DataType) -> None:
+        """See :meth:`.column_decoder.ColumnToDecode.check_part`; the type that JSON is read as is another."""
+        if pa.types.is_struct(wanted) and self.schema is not None:
+            given = pa.struct([field for field in wanted if field.name != self.format.corrupt])
+            super(JsonColumn, self).check_part(given)
+            wanted = part_of(_type_of(self.schema), wanted).read_as
+        check_type(wanted, self.format.corrupt)
 
     def decoder(self, registry: RegistryOptions | None, zone: str) -> ColumnDecoder:
         """See :meth:`.column_decoder.ColumnToDecode.decoder`."""

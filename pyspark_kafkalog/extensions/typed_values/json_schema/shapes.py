@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 import pyarrow as pa
 
@@ -18,6 +18,11 @@ class Shape:
     """``is_nullable``: whether null is allowed, too."""
 
     is_nullable: bool = field(default=False, kw_only=True)
+
+    @cached_property
+    def size(self) -> int:
+        """The number of shapes that it is of: one that is at several places counts at each of them."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,11 @@ class ArrayShape(Shape):
     item: Shape
     is_map: bool = False
 
+    @cached_property
+    def size(self) -> int:
+        """See :attr:`Shape.size`."""
+        return 1 + self.item.size
+
 
 @dataclass(frozen=True)
 class ObjectShape(Shape):
@@ -80,6 +90,12 @@ class ObjectShape(Shape):
     required: frozenset[str] = frozenset()
     others: Shape | None = None
     is_map: bool = False
+
+    @cached_property
+    def size(self) -> int:
+        """See :attr:`Shape.size`."""
+        parts = [*self.fields.values(), *([] if self.others is None else [self.others])]
+        return 1 + sum(part.size for part in parts)
 
 
 def scalar(kind: pa.DataType, read_as: pa.DataType | None = None) -> Scalar:

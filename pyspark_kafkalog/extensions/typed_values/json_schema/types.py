@@ -23,7 +23,6 @@ from pyspark_kafkalog.extensions.typed_values.json_schema.shapes import (
     Scalar,
     Shape,
     both,
-    either,
     extended,
     is_either,
     scalar,
@@ -32,6 +31,8 @@ from pyspark_kafkalog.extensions.typed_values.json_schema.shapes import (
 _MOST_COLUMNS = 10_000
 _MOST_SCHEMAS = 20_000
 """Schemas that are looked at, each as often as it is referred to."""
+_MOST_MERGED = 1_000_000
+"""Shapes that are merged with others."""
 _LONGEST_PATH = 4000
 """Characters."""
 MOST_DIGITS = 38
@@ -167,6 +168,7 @@ class _Reader:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._count = 0
+        self._merged = 0
         self._within: list[int] = []
         """The referred schemas that are being read."""
         self._lowest = 0
@@ -175,9 +177,7 @@ class _Reader:
         """The shapes of those that do not depend on what is around them."""
 
     def shape(self, node: Any, path: str, depth: int = 0) -> Shape:
-        self._count += 1
-        if self._count > _MOST_SCHEMAS:
-            raise _none(path, f"it has more than {_MOST_SCHEMAS} schemas in one another")
+        self._look(path)
         if depth > DEEPEST:
             raise _none(path, f"it has more than {DEEPEST} schemas in one another")
         if node is True:
@@ -205,27 +205,28 @@ class _Reader:
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if isinstance(node.get(key), str):
                 referred, place = self._documents.find(node[key], node, path)
-                found = both(found, self.shape(referred, place if "#" in place else f"{place}#", depth + 1))
+                part = self.shape(referred, place if "#" in place else f"{place}#", depth + 1)
+                found = self._both(path, found, part)
         for part, each in self._parts(node, "allOf", path, depth):
             if isinstance(found, ObjectShape) and isinstance(each, Mapping) and "if" in each:
-                found = extended(found, [part])
+                found = self._extended(path, found, [part])
             else:
-                found = both(found, part)
+                found = self._both(path, found, part)
         for key in ("oneOf", "anyOf"):
             parts = [part for part, _ in self._parts(node, key, path, depth)]
             if parts and isinstance(found, ObjectShape):
-                found = extended(found, parts)
+                found = self._extended(path, found, parts)
             elif parts:
-                found = both(found, is_either(parts))
+                found = self._both(path, found, self._either(path, parts))
         conditional = [
             self.shape(node[key], f"{path}/{key}", depth + 1)
             for key in ("then", "else")
             if "if" in node and key in node
         ]
         if conditional and isinstance(found, ObjectShape):
-            found = extended(found, conditional)
+            found = self._extended(path, found, conditional)
         elif conditional and isinstance(found, Anything):
-            found = extended(ObjectShape({}, is_nullable=True), conditional)
+            found = self._extended(path, ObjectShape({}, is_nullable=True), conditional)
         return found
 
     def _parts(self, node: Mapping[str, Any], key: str, path: str, depth: int) -> list[tuple[Shape, Any]]:
@@ -244,16 +245,16 @@ class _Reader:
             raise _wrong(f"{path}/enum", f"expected a list of values, got {_shown(values)}")
         kinds = node.get("type")
         if kinds is None and values is not None:
-            return is_either([_shape_of_value(value) for value in values])
+            return self._either(path, [self._of_value(value, path, 1) for value in values])
         if kinds is None:
             kinds = next(
                 (kind for kind, words in _NAMED_BY.items() if not node.keys().isdisjoint(words)), "any"
             )
         given = kinds if isinstance(kinds, list) else [kinds]
         shapes = [self._of_kind(kind, node, path, depth) for kind in given]
-        found = is_either(shapes)
+        found = self._either(path, shapes)
         if node.get("nullable") is True:
-            found = either(found, NoValue(is_nullable=True))
+            found = self._either(path, [found, NoValue(is_nullable=True)])
         return found
 
     def _of_kind(self, kind: Any, node: Mapping[str, Any], path: str, depth: int) -> Shape:
@@ -288,7 +289,7 @@ class _Reader:
                 self.shape(part, f"{path}/patternProperties/{_escaped(name)}", depth + 1)
                 for name, part in patterns.items()
             ]
-            others = either(is_either(by_pattern), others or NoValue())
+            others = self._either(path, [*by_pattern, others or NoValue()])
         if rest is True and not patterns:
             others = None
         return ObjectShape(fields, frozenset(required), others, is_map=node.get("connect.type") == "map")
@@ -306,7 +307,51 @@ class _Reader:
         shapes = [self.shape(part, f"{at}/{number}", depth + 1) for number, part in enumerate(first or [])]
         if items not in (None, True) or not shapes:
             shapes.append(self.shape(items, f"{path}/items", depth + 1))
-        return ArrayShape(is_either(shapes), node.get("connect.type") == "map")
+        return ArrayShape(self._either(path, shapes), node.get("connect.type") == "map")
+
+    def _of_value(self, value: Any, path: str, depth: int) -> Shape:
+        """The shape of a value that a schema names."""
+        if value is None:
+            return NoValue(is_nullable=True)
+        if isinstance(value, bool):
+            return scalar(pa.bool_())
+        if isinstance(value, int):
+            return scalar(pa.int64() if _LEAST_LONG <= value <= _MOST_LONG else pa.decimal128(MOST_DIGITS, 0))
+        if isinstance(value, float):
+            return scalar(pa.float64())
+        if isinstance(value, str):
+            return scalar(pa.string())
+        self._look(path)
+        if depth > DEEPEST:
+            return Anything()
+        if isinstance(value, list):
+            return ArrayShape(self._either(path, [self._of_value(each, path, depth + 1) for each in value]))
+        fields = {name: self._of_value(each, path, depth + 1) for name, each in value.items()}
+        return ObjectShape(fields, frozenset(value))
+
+    def _look(self, path: str) -> None:
+        self._count += 1
+        if self._count > _MOST_SCHEMAS:
+            raise _none(path, f"it has more than {_MOST_SCHEMAS} schemas in one another")
+
+    def _both(self, path: str, one: Shape, other: Shape) -> Shape:
+        self._merge(path, [one, other])
+        return both(one, other)
+
+    def _either(self, path: str, shapes: list[Shape]) -> Shape:
+        self._merge(path, shapes)
+        return is_either(shapes)
+
+    def _extended(self, path: str, base: ObjectShape, branches: list[Shape]) -> ObjectShape:
+        self._merge(path, branches)
+        return extended(base, branches)
+
+    def _merge(self, path: str, shapes: list[Shape]) -> None:
+        """Count what it takes to merge shapes; a small schema may refer to the same parts again and again."""
+        sizes = [shape.size for shape in shapes]
+        self._merged += sum(sizes) - max(sizes, default=0)
+        if self._merged > _MOST_MERGED:
+            raise _none(path, f"it has mixtures of more than {_MOST_MERGED} schemas")
 
 
 def _escaped(name: str) -> str:
@@ -358,23 +403,6 @@ def _decimal(node: Mapping[str, Any]) -> pa.DataType | None:
 
 def _whole(text: Any) -> int | None:
     return int(text) if isinstance(text, str | int) and str(text).isdecimal() and len(str(text)) < 4 else None
-
-
-def _shape_of_value(value: Any) -> Shape:
-    """The shape of a value that a schema names."""
-    if value is None:
-        return NoValue(is_nullable=True)
-    if isinstance(value, bool):
-        return scalar(pa.bool_())
-    if isinstance(value, int):
-        return scalar(pa.int64() if _LEAST_LONG <= value <= _MOST_LONG else pa.decimal128(MOST_DIGITS, 0))
-    if isinstance(value, float):
-        return scalar(pa.float64())
-    if isinstance(value, str):
-        return scalar(pa.string())
-    if isinstance(value, list):
-        return ArrayShape(is_either([_shape_of_value(each) for each in value]))
-    return ObjectShape({name: _shape_of_value(each) for name, each in value.items()}, frozenset(value))
 
 
 def _object_at(node: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

@@ -276,6 +276,8 @@ class _Arrays(Arrays):
         if default is not None and column.nullable:
             if shape.form == "enum" and pa.types.is_string(shape.type):
                 default = column.names[default]
+            elif pa.types.is_signed_integer(array.type) and default >> array.type.bit_width - 1 > 0:
+                default -= 1 << array.type.bit_width  # as its bits are read
             array = pc.fill_null(array, pa.scalar(default, array.type))
             if column.level == 0 and self._fine is not None:
                 array = pc.if_else(pa.array(self._fine), array, pa.scalar(None, array.type))

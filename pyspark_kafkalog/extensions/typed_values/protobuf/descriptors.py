@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,7 +48,7 @@ def parse_descriptors(data: bytes) -> list[FileDeclaration]:
         if all(number == 1 for number, _ in parts):
             return [_file(part) for _, part in parts]
         return [_file(data)]
-    except (ValueError, IndexError, TypeError, struct.error, RecursionError) as e:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         raise SchemaError(f"the descriptor can't be read: {e}") from None
 
 
@@ -148,6 +147,8 @@ def _message(data: bytes, depth: int) -> MessageDeclaration:
 def _field(data: bytes) -> tuple[FieldDeclaration, int | None]:
     """A field, and the number of its oneof, unless that is one that ``optional`` stands for."""
     parts = dict(_fields(data))
+    if not isinstance(parts[3], int):
+        raise ValueError("expected the number of a field")
     made = FieldDeclaration(parts[1].decode(), parts[3], _LABELS[parts.get(4, 1)])
     kind = parts.get(5, 0)
     if kind not in _KINDS and 6 not in parts:

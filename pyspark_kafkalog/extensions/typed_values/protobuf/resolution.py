@@ -126,6 +126,7 @@ class MessageCompiler:
                 self._set(row, kernels.WIRE, wire_type(each))
                 if each.is_group:
                     self._set(row, kernels.STORE, kernels.SUBMESSAGE)
+                self._set_numbers(row, each)
             oneof = oneofs.get(each.oneof, _NONE)
             self._set(row, kernels.ONEOF, oneof)
             is_number = each.message is None and wire_type(each) != kernels.SIZED
@@ -136,7 +137,7 @@ class MessageCompiler:
 
     def _reserve(self, path: str, fields: int) -> int:
         at = self._first + len(self._rows)
-        if at + fields >= _MOST_ROWS:
+        if len(self._rows) + fields >= _MOST_ROWS:
             raise SchemaError(f"To read a writer's Protobuf schema takes more than {_MOST_ROWS} fields")
         self._rows.append([0] * kernels.PROGRAM_COLUMNS)
         self._paths.append(path)
@@ -259,10 +260,14 @@ class MessageCompiler:
         if writer.enum is not None:
             for name, number in writer.enum.values:
                 place.names.setdefault(number, name)
-            if writer.enum.is_closed:
-                first, last = self._closed(writer.enum)
-                self._set(row, kernels.FIRST, first)
-                self._set(row, kernels.LAST, last)
+            self._set_numbers(row, writer)
+
+    def _set_numbers(self, row: int, writer: MessageField) -> None:
+        """Set the numbers of a closed enum, any other of which makes a field unknown."""
+        if writer.enum is not None and writer.enum.is_closed:
+            first, last = self._closed(writer.enum)
+            self._set(row, kernels.FIRST, first)
+            self._set(row, kernels.LAST, last)
 
     def _closed(self, enum: EnumType) -> tuple[int, int]:
         """The numbers of an enum, sorted, among those of all enums."""

@@ -32,6 +32,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.well_known import TEXTS
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 _LARGEST = 16 << 20
+_UNSIGNED = ("uint32", "uint64", "fixed32", "fixed64")
 """Characters of a text."""
 _NEW = {
     "field_presence": "EXPLICIT",
@@ -249,6 +250,9 @@ class _Linker:
             self._add(each)
         for due in self._due:
             self._link(due)
+        for message in self._messages.values():
+            if message.is_map_entry:
+                _check_entry(message)
         return ProtoFile(own, others)
 
     def _add(self, file: FileDeclaration) -> list[MessageType]:
@@ -262,6 +266,9 @@ class _Linker:
         closed = _featured(features, given.options)["enum_type"] == "CLOSED"
         if not given.values:
             raise SchemaError(f"enum {name} has no values")
+        for value, number in given.values:
+            if not -(1 << 31) <= number < 1 << 31:
+                raise SchemaError(f"enum {name}: {value} has a number beyond 32 bits")
         self._enums.setdefault(name, EnumType(name, tuple(given.values), closed))
 
     def _message(
@@ -340,6 +347,14 @@ class _Linker:
             scope = scope.rpartition(".")[0]
 
 
+def _check_entry(message: MessageType) -> None:
+    """Refuse entries of a map that protoc would refuse."""
+    fields = {field.number: field for field in message.fields}
+    has_both = list(fields) == [1, 2] and not any(field.is_repeated for field in message.fields)
+    if not has_both or fields[1].kind in ("float", "double", "bytes", "enum", "message"):
+        raise SchemaError(f"the entries {message.name} of a map have no key or no value of their types")
+
+
 def _featured(features: Mapping[str, str], options: Mapping[str, Any]) -> Mapping[str, str]:
     """Features as options change them."""
     given = {name.partition(".")[2]: value for name, value in options.items() if name.startswith("features.")}
@@ -353,6 +368,8 @@ def _missing(files: list[FileDeclaration]) -> str | None:
 
 def _default(field: MessageField, given: Any) -> Any:
     """A default as a Python value, from a text or from a descriptor; None if it isn't one."""
+    if field.message is not None or field.is_repeated:
+        return None
     text = given if isinstance(given, bytes) else str(given).encode()
     try:
         if field.kind == "string":
@@ -366,8 +383,11 @@ def _default(field: MessageField, given: Any) -> Any:
             return dict(field.enum.values).get(word)
         if field.kind in ("float", "double"):
             return float(given) if isinstance(given, int | float) else float(word)
-        return int(word, 0) if not isinstance(given, int) else given
-    except ValueError:
+        number = int(word, 0) if not isinstance(given, int) else given
+        bits = 32 if field.kind.endswith("32") else 64
+        least, most = (0, 1 << bits) if field.kind in _UNSIGNED else (-1 << bits - 1, 1 << bits - 1)
+        return number if least <= number < most else None
+    except (ValueError, OverflowError):
         return None
 
 

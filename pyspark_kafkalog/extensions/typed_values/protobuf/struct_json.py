@@ -46,13 +46,13 @@ def _struct(data: bytes, depth: int) -> dict[str, Any]:
     for number, wire, _, entry in fields_of(data):
         if number != 1 or wire != SIZED:
             continue
-        key, value = "", b""
+        key, value = "", list[bytes]()
         for part, part_wire, _, body in fields_of(entry):
             if part == 1 and part_wire == SIZED:
                 key = body.decode()
             elif part == 2 and part_wire == SIZED:
-                value += body
-        found[key] = _value(value, depth + 1)
+                value.append(body)
+        found[key] = _value(b"".join(value), depth + 1)
     return found
 
 
@@ -66,12 +66,15 @@ def _list(data: bytes, depth: int) -> list[Any]:
 def _value(data: bytes, depth: int) -> Any:
     if depth > _DEEPEST:
         raise NotStructError
-    last, body = 0, b""
+    last, bodies = 0, list[bytes]()
     for number, wire, _, found in fields_of(data):
         if _WIRES.get(number) == wire:
             # The parts of a message come together, unless another one was between them.
-            body = body + found if number == last and number in (_STRUCT, _LIST) else found
+            if number != last or number not in (_STRUCT, _LIST):
+                bodies.clear()
+            bodies.append(found)
             last = number
+    body = b"".join(bodies)
     if last == _NUMBER:
         number = struct.unpack("<d", body)[0]
         if not math.isfinite(number):

@@ -19,13 +19,14 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.declarations import (
     entry_name,
 )
 
+# Apart from a token: one pattern for both would try all parts of a banner of slashes if no token follows.
+_GAP = re.compile(r"(?:\s|\ufeff|//[^\n]*|#[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _TOKEN = re.compile(
-    r"""(?:\s|\ufeff|//[^\n]*|\#[^\n]*|/\*.*?\*/)*
-    (?:(?P<word>[^\W\d]\w*)
+    r"""(?P<word>[^\W\d]\w*)
       |(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fF]?)
       |(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
       |(?P<sign>[{}\[\]()<>=;:,.+\-/])
-      |(?P<end>\Z))""",
+      |(?P<end>\Z)""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(
@@ -36,6 +37,8 @@ _LABELS = ("optional", "required", "repeated")
 _CLOSED = {"{": "}", "[": "]", "(": ")", "<": ">"}
 _SYNTAXES = ("proto2", "proto3")
 _LONGEST = 60
+_HINT = "Give the text of the file, or descriptors in base64, not the name of a file or bare bytes."
+_MOST_TOKENS = 1_000_000
 
 
 def parse_text(text: str) -> FileDeclaration:
@@ -52,16 +55,23 @@ def parse_text(text: str) -> FileDeclaration:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
+        self._at = 0
         self._tokens: list[tuple[str, str, int]] = []
         """The kind of each, what it is, and where."""
         at = 0
         while not self._tokens or self._tokens[-1][0] != "end":
+            gap = _GAP.match(text, at)
+            assert gap is not None, "it may be empty"
+            at = gap.end()
             found = _TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
-                raise self._error("unexpected character", len(text[at:]) - len(text[at:].lstrip()) + at)
+                raise self._error("unexpected character", at)
+            if found.lastgroup == "number" and found.end() - at > _LONGEST:
+                raise self._error(f"a number of more than {_LONGEST} digits", at)
+            if len(self._tokens) >= _MOST_TOKENS:
+                raise self._error(f"it has more than {_MOST_TOKENS} words", at)
             self._tokens.append((found.lastgroup, found.group(found.lastgroup), found.start(found.lastgroup)))
             at = found.end()
-        self._at = 0
 
     def file(self) -> FileDeclaration:
         made = FileDeclaration()
@@ -364,7 +374,7 @@ class _Parser:
         if at is None:
             at = self._tokens[self._at][2]
         line = self._text.count("\n", 0, at) + 1
-        return SchemaError(f"line {line} of the .proto text: {what}")
+        return SchemaError(f"line {line} of the .proto text: {what}", hint=None if self._at else _HINT)
 
 
 def unescaped(text: bytes) -> bytes:

@@ -10,6 +10,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import (
     FIXED64,
     GROUP,
     SIZED,
+    STACK,
     VARINT,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
@@ -111,43 +112,46 @@ def _end_of_group(data: bytes, at: int, number: int) -> tuple[int, int]:
             raise NotWireError
 
 
-def with_one_of_each(message: MessageType, data: bytes) -> bytes:
+def with_one_of_each(message: MessageType, data: bytes, depth: int = 0) -> bytes:
     """The same message with one field of each oneof, as parsers leave it: the last one clears the others.
 
-    Parts of a submessage come together.
+    Parts of a submessage come together. Messages that lie deeper than a decoder looks stay as they are.
 
     :param data: bytes that are a message.
+    :param depth: the number of messages around it.
+    :raises NotWireError: if they are not.
     """
+    if depth >= STACK:
+        return data
     known = {field.number: field for field in message.fields}
-    parts: list[tuple[MessageField | None, bytes]] = []
+    found: list[tuple[MessageField | None, bytes, bytes]] = []
+    last: dict[str, tuple[int, int]] = {}
+    """Of each oneof, the number of the field that counts, and where it was set first."""
     for number, wire, whole, body in fields_of(data):
         field = known.get(number)
-        if field is not None and wire != wire_type(field):
+        if field is not None and (
+            wire != wire_type(field) or (not field.is_repeated and not _is_known(field, body))
+        ):
             field = None
-        if field is not None and not field.is_repeated and not _is_known(field, body):
-            field = None
-        if field is not None and field.oneof is not None:
-            parts = [
-                part for part in parts if part[0] is None or part[0] is field or part[0].oneof != field.oneof
-            ]
+        if field is not None and field.oneof is not None and last.get(field.oneof, (0, 0))[0] != number:
+            last[field.oneof] = number, len(found)
+        found.append((field, whole, body))
+    out: list[bytes] = []
+    parts: dict[int, list[bytes]] = {}
+    for place, (field, whole, body) in enumerate(found):
+        if field is not None and field.oneof is not None and place < last[field.oneof][1]:
+            continue
         if field is None or field.message is None:
-            parts.append((field, whole))
-            continue
-        if field.is_repeated:
-            parts.append((field, _message(field, with_one_of_each(field.message, body))))
-            continue
-        before = b"".join(part for each, part in parts if each is field)
-        parts = [part for part in parts if part[0] is not field]
-        merged = b"".join(found for _, _, _, found in fields_of(before)) + body
-        parts.append((field, _message(field, merged)))
-    return b"".join(
-        part
-        if field is None or field.message is None or field.is_repeated
-        else _message(
-            field, with_one_of_each(field.message, b"".join(found for _, _, _, found in fields_of(part)))
-        )
-        for field, part in parts
-    )
+            out.append(whole)
+        elif field.is_repeated:
+            out.append(_message(field, with_one_of_each(field.message, body, depth + 1)))
+        else:
+            parts.setdefault(field.number, []).append(body)
+    for number, bodies in parts.items():
+        field = known[number]
+        assert field.message is not None, "they are messages"
+        out.append(_message(field, with_one_of_each(field.message, b"".join(bodies), depth + 1)))
+    return b"".join(out)
 
 
 def _message(field: MessageField, body: bytes) -> bytes:

@@ -345,3 +345,27 @@ def test_type_is_what_arrow_builds() -> None:
     assert array.type == found.type
     assert array.to_pylist()[0] == {"l": [b"A", None, b""]}
     array.validate(full=True)
+
+
+@pytest.mark.parametrize("key", ["allOf", "oneOf"])
+def test_mixtures_of_small_schemas_that_stand_for_large_ones(key: str) -> None:
+    named = {
+        f"{side}{level}": {
+            "properties": {
+                name: {"$ref": f"#/definitions/{side}{level - 1}"} if level else {"type": "string"}
+                for name in "lr"
+            }
+        }
+        for side in "ab"
+        for level in range(40)
+    }
+    with pytest.raises(SchemaError, match="mixtures of more than"):
+        of({"definitions": named, key: [{"$ref": "#/definitions/a39"}, {"$ref": "#/definitions/b39"}]})
+
+
+def test_deep_values_and_long_pointers_in_a_schema_are_refused() -> None:
+    for deep in ("[" * 600 + "]" * 600, '{"a":' * 600 + "1" + "}" * 600):
+        with pytest.raises(SchemaError, match="more than 100 types in one another"):
+            json_type(f'{{"properties": {{"a": {{"enum": [{deep}]}}}}}}')
+    with pytest.raises(SchemaError, match="neither in it"):
+        of({"properties": {"a": {"$ref": f"#/properties/b/items/{'9' * 5000}"}, "b": {"items": [True]}}})

@@ -157,6 +157,7 @@ def run(seed: int, count: int, *, compared: int = 0) -> Counter[str]:
             assert len(found.array) == rows
             assert (found.array.is_null().to_numpy(zero_copy_only=False) == nulls).all()
             assert not found.causes[nulls].any()
+            assert kernels.AGAIN not in found.causes
             for field in found.array.flatten():
                 assert field.take(pa.array(found.corrupt)).null_count == found.corrupt.size
             for row in found.corrupt:

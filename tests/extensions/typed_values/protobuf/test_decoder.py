@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -255,3 +256,64 @@ def test_defaults_of_proto2() -> None:
         decoder, pa.array([b"", b"\x08\x00", b"\x08", None], pa.binary()), decoder.add(parse(text).at([0]))
     )
     assert found.array.to_pylist() == [{"a": 5, "s": "x"}, {"a": 0, "s": "x"}, {"a": None, "s": None}, None]
+
+
+def test_defaults_are_of_the_type_or_none() -> None:
+    fields = """optional uint32 a = 1 [default = 4294967295];
+    optional uint64 b = 2 [default = 0xffffffffffffffff];
+    optional int32 c = 3 [default = 4294967295];
+    optional A d = 4 [default = 5]; repeated int32 e = 5 [default = 5];"""
+    fields += f"optional double f = 6 [default = 0x{'f' * 50}]; optional sfixed64 g = 7 [default = -1];"
+    text = f"message A {{ {fields} }}"
+    for upcast, found in ((False, (-1, -1)), (True, (2**32 - 1, 2**64 - 1))):
+        decoder = MessageDecoder(
+            parse(text).at([0]), options=ProtobufOptions(max_depth=1, upcasts_unsigned=upcast)
+        )
+        (row,) = decode_column(decoder, pa.array([b""]), decoder.add(parse(text).at([0]))).array.to_pylist()
+        assert (row["a"], row["b"], row["c"], row["e"], row["g"]) == (*found, None, [], -1)
+
+
+def test_unknown_numbers_of_an_enum_that_is_not_wanted_clear_no_other_field() -> None:
+    text = "enum E { ONE = 1; } message A { oneof o { E e = 1; int32 a = 2; } }"
+    message = parse(text).at([0])
+    decoder = MessageDecoder(message, pa.struct([("a", pa.int32())]))
+    bodies = [b"\x10\x05\x08\x02", b"\x08\x02\x10\x05", b"\x10\x05\x08\x01", b"\x08\x02\x10\x05\x08\x02"]
+    found = decode_column(decoder, pa.array(bodies), decoder.add(message))
+    assert [found.reason(row) for row in found.corrupt] == []
+    assert [row["a"] for row in found.array.to_pylist()] == [5, 5, None, 5]
+
+
+CHOICES = "message A { oneof o { A inner = 1; int32 a = 2; int32 b = 3; } }"
+
+
+def test_a_oneof_may_be_set_as_often_as_a_value_has_room() -> None:
+    deep = b""
+    for _ in range(3000):
+        deep = sized(1, deep)
+    times = 50_000
+    bodies = [b"\x10\x05\x18\x06" + deep, (sized(1, b"\x10\x05") + sized(1, b"\x18\x06")) * times]
+    bodies += [b"\x10\x05\x18\x06" * times, sized(9, b"x") * times + b"\x10\x05\x18\x06"]
+    begun = time.monotonic()
+    found = decoded(bodies, CHOICES, options=RECURSIVE)
+    assert time.monotonic() - begun < 30
+    assert found.corrupt.size == 0
+    assert [row["b"] for row in found.array.to_pylist()] == [None, None, 6, 6]
+    assert found.array.to_pylist()[1]["inner"] == {"a": None, "b": 6}
+
+
+def test_a_struct_may_come_in_many_parts() -> None:
+    part = sized(5, sized(1, sized(1, b"k") + sized(2, b"\x20\x01")))
+    text = "message A { google.protobuf.Value v = 1; }"
+    begun = time.monotonic()
+    assert rows([sized(1, part * 200_000)], text) == [{"v": '{"k":true}'}]
+    assert time.monotonic() - begun < 30
+
+
+def test_many_writers_of_wide_messages() -> None:
+    """The most fields are those of one writer."""
+    wide = "; ".join(f"int32 f{number} = {number}" for number in range(1, 301))
+    message = parse(f'syntax = "proto3"; message A {{ {wide}; }}').at([0])
+    decoder = MessageDecoder(message)
+    entries = [decoder.add(message) for _ in range(700)]
+    found = decode_column(decoder, pa.array([varint(300 << 3) + b"\x07"]), entries[-1])
+    assert found.array.to_pylist()[0]["f300"] == 7

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import google
@@ -193,3 +195,44 @@ def test_recursion_has_a_depth() -> None:
     assert two.field("m").type == pa.map_(pa.string(), leaf)
     kept = arrow_type(message, ProtobufOptions(max_depth=1, keeps_empty=True))
     assert kept.field("e").type == pa.struct([("__dummy_field_in_empty_struct", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (f"//{'/' * 80}\n#{'#' * 80}\n{'/**/' * 80} // {'// ' * 80}\n@", "line 4 .*unexpected character"),
+        (f"message A {{ int32 a = {'9' * 5000}; }}", "a number of more than 60 digits"),
+        ("enum E { X = 2147483648; }", "X has a number beyond 32 bits"),
+        (";" * 1_000_001, "more than 1000000 words"),
+        ("message A { map<double, int32> m = 1; }", "the entries A.MEntry of a map have no key"),
+        ("message A { message B { } map<B, int32> m = 1; }", "the entries A.MEntry of a map have no key"),
+        ("orders.proto", "expected a declaration, got 'orders'. Give the text of the file"),
+    ],
+)
+def test_hostile_texts_are_refused_soon(text: str, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        parse(text)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_hostile_descriptors_are_read_or_refused(name: str, seed: int) -> None:
+    rng = Random(seed)
+    whole = oracle.compiled({"all.proto": SCHEMAS[name]})
+    for _ in range(500):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+        with suppress(SchemaError):
+            arrow_type(parse(base64.b64encode(data).decode()).at([0]), ProtobufOptions(max_depth=1))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [b"\x0a\x01a", b"\x0a\x01a\x1a\x01\x01", b"\x08\x01\x18\x01", b"\x0a\x01a\x18\x01\x20\x09", b"\x18\x01"],
+    ids=["no number", "a text as number", "a number as name", "label 9", "no name"],
+)
+def test_descriptors_of_odd_fields_are_refused(field: bytes) -> None:
+    message = b"\x0a\x01A\x12" + bytes([len(field)]) + field
+    with pytest.raises(SchemaError, match="can't be read"):
+        parse_descriptor_set(b"\x0a" + bytes([len(message) + 2]) + b"\x22" + bytes([len(message)]) + message)
