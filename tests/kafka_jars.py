@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import tarfile
 from pathlib import Path
 
@@ -49,14 +50,9 @@ _ZOOKEEPER = (
 )
 _S3PROXY = ("org.gaul:s3proxy:4.1.0",)
 _APICURIO = ("io.apicurio", "apicurio-registry-app", "3.0.9")
-# Taken one by one: what they depend on is among PySpark's own jars.
-_SPARK_CONNECTOR = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
-    "org.apache.kafka:kafka-clients:3.9.2",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
-
+# Other versions of Spark than 4.2 can't load its connector.
+_SPARK_CONNECTORS = {"4.0": ("4.0.0", "4.0.0"), "4.1": ("4.1.1", "4.1.1")}
+_SPARK_CONNECTOR = "4.2.0", "4.1.0-preview1"
 _MSK_IAM = ("software.amazon.msk:aws-msk-iam-auth:2.3.5",)
 _GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
 _APICURIO_SERDE = (
@@ -80,8 +76,17 @@ def zookeeper_jars() -> Path:
 
 
 def spark_kafka_connector_jars() -> list[Path]:
-    """The jars of Spark's own ``kafka`` source and sink."""
-    return sorted(resolve("spark-kafka-connector-4.2.0", _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
+    """The jars of Spark's own ``kafka`` source and sink, for the PySpark that is installed."""
+    release = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+    version, of_provider = _SPARK_CONNECTORS.get(release, _SPARK_CONNECTOR)
+    # Taken one by one: what they depend on is among PySpark's own jars.
+    jars = (
+        f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
+        f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{of_provider}",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.12.1",
+    )
+    return sorted(resolve(f"spark-kafka-connector-{version}", jars, transitive=False).glob("*.jar"))
 
 
 def spark_avro_jars() -> list[Path]:

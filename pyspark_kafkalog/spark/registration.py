@@ -35,6 +35,7 @@ _REDACTED = "|".join((f"(?i)^{BY_VALUE}", *(f"^{re.escape(start)}" for start in 
 By itself Spark redacts what looks like a password, a secret or a token: not keys, passphrases and
 logins of registries.
 """
+_FOUND_BY_NAME = "DATA_SOURCE_ALREADY_EXISTS"
 _ANY_PLACE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "any"}
 """Spark asks only for its schema, which takes no connection."""
 _HINTS = {
@@ -95,7 +96,7 @@ def register(spark: SparkSession) -> Registration:
     try:
         if python is not None:
             spark.createDataFrame([], "none int")  # of all that is public, this sets the active session
-        spark.dataSource.register(_source_for(spark))
+        _register(spark)
         _redact(spark)
         found = _version_of_workers(spark)
         where = "planner, which runs beside the driver,"
@@ -117,6 +118,15 @@ def register(spark: SparkSession) -> Registration:
 def ask_planner(spark: SparkSession) -> None:
     """Let the planner that Spark starts beside its driver run the package; or an error of Spark's."""
     spark.read.format(DefaultSource.name()).options(**_ANY_PLACE).load().schema  # noqa: B018 - asks it
+
+
+def _register(spark: SparkSession) -> None:
+    """Register the data source, unless Spark has it: Spark 4.0 lets none replace what it found by itself."""
+    try:
+        spark.dataSource.register(_source_for(spark))
+    except PySparkException as e:
+        if _FOUND_BY_NAME not in str(e):
+            raise
 
 
 def _source_for(spark: SparkSession) -> type[DefaultSource]:

@@ -54,6 +54,9 @@ class Smoke:
         yield "brokers: exactly-once", partial(self.stream, self.places["brokers"], "once", **exactly_once)
         if find_spec("pyspark_kafkalog") is None:
             return  # a client of a Connect server that has the package
+        yield "register", self.registered
+        yield "checkpoint: rewound, moved", partial(self.moved, stateful=False)
+        yield "checkpoint: rewound, moved, with state", partial(self.moved, stateful=True)
         yield "reassemble: batch", self.reassembled_batch
         yield "reassemble: stream", self.reassembled_stream
         yield "LagListener, AuditListener", self.listeners
@@ -135,6 +138,51 @@ class Smoke:
         checkpoint = str(self.folder / f"large-{'path' in place}")
         self.copy(place, "large", "large-copy", checkpoint, read=LARGE, write=SPLIT)
         assert self.sizes(self.read(place, "large-copy", **LARGE)) == LARGE_SIZES
+
+    def registered(self) -> None:
+        from pyspark_kafkalog import register
+
+        assert self.spark.version in str(register(self.spark))
+
+    def moved(self, *, stateful: bool) -> None:
+        """A query goes on where it is set in a directory, and then at the same record in brokers."""
+        from pyspark_kafkalog import RestoreSettings, RewindTo, TopicPartition, connect
+
+        topic = f"moved-{stateful}".lower()
+        here, there = self.places.values()
+        checkpoint, state = self.folder / topic, str(self.folder / f"{topic}-map")
+        at = TopicPartition(topic, 0)
+        self.write(here, topic, 10)
+        with connect(here) as source, connect(there) as target:
+            assert self.seen(here, topic, checkpoint, stateful=stateful) == 10
+            rewound = source.checkpoints.plan_rewind(
+                str(checkpoint), RewindTo.OFFSETS, {at: 7}, with_state=stateful
+            )
+            source.checkpoints.execute(rewound, stopped=True)
+            assert self.seen(here, topic, checkpoint, stateful=stateful) == 13
+            self.write(here, topic, 5, first=10)
+            settings = RestoreSettings([topic], {topic: f"{topic}-there"}, groups=[], state=state)
+            source.logs.restore(target, settings, execute=True)
+            moved = target.checkpoints.plan_move(str(checkpoint), state)
+            target.checkpoints.execute(moved, stopped=True)
+            assert self.seen(there, f"{topic}-there", checkpoint, stateful=stateful) == 18
+
+    def seen(self, place: Place, topic: str, checkpoint: Path, *, stateful: bool) -> int:
+        """Let a query read all; the number of rows of all its runs, which its sink has, or its state."""
+        rows = self.read_stream(place, topic, checkpointLocation=str(checkpoint)).select("value")
+        counted = rows.groupBy().count() if stateful else rows
+        writer = counted.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        out = f"{checkpoint}-out"
+        if stateful:
+            writer = writer.format("memory").outputMode("complete").queryName("moved")
+        else:
+            writer = writer.format("parquet").option("path", out)
+        query = writer.start()
+        assert query.awaitTermination(SECONDS)
+        if not stateful:
+            return self.spark.read.parquet(out).count()
+        (row,) = self.spark.table("moved").collect()
+        return int(row[0])
 
     def reassembled_batch(self) -> None:
         from pyspark_kafkalog import reassemble

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceRegistration
 
 from pyspark_kafkalog import DefaultSource, by_value, register, worker_python
 from pyspark_kafkalog.errors import RegistrationError
@@ -58,6 +60,18 @@ def test_a_thread_that_registers_can_write(spark: SparkSession, tmp_path: Path) 
 
     in_a_thread(write)
     assert spark.read.format("kafkalog").load(str(tmp_path)).count() == 3
+
+
+def test_a_source_that_spark_has_found_by_its_name_stays(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark 4.0 says that the source exists already."""
+
+    def refuse(_: object, source: type[DefaultSource]) -> None:
+        raise AnalysisException(f"[DATA_SOURCE_ALREADY_EXISTS] Data source {source.name()!r} already exists.")
+
+    monkeypatch.setattr(DataSourceRegistration, "register", refuse)
+    assert register(spark).spark_version == spark.version
 
 
 def test_spark_shows_no_login_of_a_view(spark: SparkSession) -> None:

@@ -126,7 +126,8 @@ class Work:
                 f"The cluster has batch {marker.batch_id} of this query already, but with other offsets of"
                 " its sources than the checkpoint has",
                 hint="The checkpoint was set back or copied, and the batch was planned again: rows would be"
-                f" lost or doubled. {_START_OVER}",
+                " lost or doubled. If kafkalog checkpoint has set it back, name the cluster by --with-sink."
+                f" {_START_OVER}",
             )
         if found is Standing.BEHIND and self.required:
             raise self._behind(marker, intent)

@@ -253,7 +253,8 @@ def _refused(found: Standing, path: str, batch: QueryBatch, last: LastBatch) -> 
             f"The directory has micro-batch {number} of query {query}, but with other offsets of its"
             " sources than the checkpoint has",
             "The checkpoint was set back or copied, and the micro-batch was planned again: rows would be"
-            " lost or doubled. Give the query a new checkpoint, which publishes its records again.",
+            " lost or doubled. If kafkalog checkpoint has set it back, name the directory by --with-sink."
+            " Else give the query a new checkpoint, which publishes its records again.",
         ),
         Standing.BEHIND: (
             f"Expected micro-batch {number + 1} of query {query}, got {batch.batch_id}",

@@ -201,44 +201,59 @@ def check_of_place(files: CheckpointFiles, batch: int) -> None:
         )
 
 
-class _Move(NamedTuple):
-    """A move that was made: ``plans`` are the digests of each plan before and after it."""
+def changed_by(files: CheckpointFiles, batch: int) -> str:
+    """The folder of the change that has given the plan of a micro-batch its ends; empty if Spark has."""
+    if not files.has_plan(batch):
+        return ""
+    now = plan_digest(files.data(batch))
+    for made in _changes(files):
+        old, new = made.plans.get(batch, ("", ""))
+        if now == new != old:
+            return made.kept.label()
+    return ""
+
+
+class _Made(NamedTuple):
+    """A change that was made: ``plans`` are the digests of each plan before and after it.
+
+    ``target`` is the place of a move, and ``told`` the micro-batch whose new digest a sink was told.
+    """
 
     kept: Folder
     target: str
     plans: Mapping[int, tuple[str, str]]
+    told: int | None
 
 
-def _last_move(files: CheckpointFiles) -> _Move | None:
+def _last_move(files: CheckpointFiles) -> _Made | None:
     """The last move that was not undone: its plans are not as they were before it."""
-    for name in sorted(_names(files.kept), reverse=True):
-        kept = files.kept.child(name)
-        target, plans = _kept_change(kept)
-        if not target:
-            continue
-        now = {batch: plan_digest(files.data(batch)) for batch in plans if files.has_plan(batch)}
-        if now != {batch: old for batch, (old, _) in plans.items()}:
-            return _Move(kept, target, plans)
+    for made in _changes(files):
+        now = {batch: plan_digest(files.data(batch)) for batch in made.plans if files.has_plan(batch)}
+        if made.target and now != {batch: old for batch, (old, _) in made.plans.items()}:
+            return made
     return None
 
 
-def _kept_change(kept: Folder) -> tuple[str, dict[int, tuple[str, str]]]:
-    """The target of a change that was made, and the digests of each plan before and after it.
+def _changes(files: CheckpointFiles) -> Iterator[_Made]:
+    """The changes that were made, the last one first.
 
-    :raises CorruptRecordError: if its file can't be read.
+    :raises CorruptRecordError: if the file of one can't be read.
     """
-    data = kept.read_replaced(_CHANGE)
-    if data is None:
-        return "", {}
-    try:
-        found = json.loads(data)
-        return str(found["target"]), {int(batch): (old, new) for batch, (old, new) in found["plans"].items()}
-    except UNREADABLE:
-        raise CorruptRecordError(
-            "Nothing tells whether the checkpoint was moved before: the file is damaged",
-            file=kept.label(_CHANGE),
-            hint="If it was not, or that was undone, remove this folder.",
-        ) from None
+    for name in reversed(_names(files.kept)):
+        kept = files.kept.child(name)
+        data = kept.read_replaced(_CHANGE)
+        if data is None:
+            continue
+        try:
+            found = json.loads(data)
+            plans = {int(batch): (old, new) for batch, (old, new) in found["plans"].items()}
+            yield _Made(kept, str(found["target"]), plans, found.get("told"))
+        except UNREADABLE:
+            raise CorruptRecordError(
+                "Nothing tells whether the checkpoint was moved before: the file is damaged",
+                file=kept.label(_CHANGE),
+                hint="If it was not, or that was undone, remove this folder.",
+            ) from None
 
 
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
@@ -257,14 +272,13 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
                 file=files.offsets.label(str(plan.batch)),
                 hint="Stop the query, and plan it again.",
             )
-    if change.sink is not None:
-        change.sink.check(_digests(files, change.plans))
+    told = None if change.sink is None else change.sink.check(_digests(files, change.plans))
     with disk_errors("Could not change the checkpoint", files.folder.label()):
         if files.begun is not None:
             _bring_back(files, files.begun)
         state = files.state_in(files.folder)
         kept = files.kept.child(change.kept.rpartition("/")[2])
-        _keep(files, kept, change)
+        _keep(files, kept, change, told)
         changed = [plan for plan in change.plans if plan.old != plan.new]
         is_stored = state.has_topic_ids(change.topic_ids, change.names, change.place)
         if len(changed) > 1 or not is_stored or (changed and state.paths()):
@@ -395,8 +409,11 @@ def _meaning_of_empty(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> I
         )
 
 
-def _keep(files: CheckpointFiles, kept: Folder, change: CheckpointChange) -> None:
-    """Keep all files that change as they are, on disk before any does."""
+def _keep(files: CheckpointFiles, kept: Folder, change: CheckpointChange, told: int | None) -> None:
+    """Keep all files that change as they are, on disk before any does.
+
+    :param told: the micro-batch whose new digest the sink is told.
+    """
     for plan in change.plans:
         offsets = kept.child(files.offsets.name)
         offsets.replace(str(plan.batch), plan.old, flush=True)
@@ -408,7 +425,8 @@ def _keep(files: CheckpointFiles, kept: Folder, change: CheckpointChange) -> Non
         if data is not None:
             kept.child(folder).replace(name, data, flush=True)
     digests = {plan.batch: [plan_digest(plan.old), plan_digest(plan.new)] for plan in change.plans}
-    kept.replace(_CHANGE, json.dumps({"target": change.target, "plans": digests}).encode(), flush=True)
+    made = {"target": change.target, "plans": digests, "told": told}
+    kept.replace(_CHANGE, json.dumps(made).encode(), flush=True)
     if change.sink is not None and (text := change.sink.text()) is not None:
         kept.replace("sink.json", text.encode(), flush=True)
 
@@ -451,6 +469,9 @@ def _digests(files: CheckpointFiles, plans: Collection[NewPlan]) -> dict[int, tu
             data = kept.child(name).child(files.offsets.name).read(str(batch))
             if data is not None:
                 known.add(plan_digest(data))
+    for made in _changes(files):  # it may have been undone since, without a word to the sink
+        if made.told in found:
+            found[made.told][0].add(made.plans[made.told][1])
     return found
 
 

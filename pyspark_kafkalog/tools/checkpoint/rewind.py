@@ -11,6 +11,7 @@ from pyspark_kafkalog.places import identity
 from pyspark_kafkalog.tools.checkpoint.change import (
     CheckpointChange,
     batches_to_change,
+    changed_by,
     check_of_place,
     plan_change,
 )
@@ -57,8 +58,13 @@ def plan_rewind(
         raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
     if isinstance(value, str) or (to in (RewindTo.GROUP, RewindTo.OFFSETS)) != isinstance(value, Mapping):
         raise OptionError(f"Expected a value that fits {to.value}, got {type(value).__name__}")
+    notes = []
     if to is RewindTo.BATCH and isinstance(value, int):
         check_of_place(files, value)
+        if kept := changed_by(files, value):
+            notes.append(
+                f"Micro-batch {value} ends where a change has set it: {kept} has how it was planned."
+            )
     goal = Goal(to, value, sources, topics)
     where = "" if kafka is None else identity(kafka.place_options)[1]
     known = files.state.topic_ids(where)
@@ -75,6 +81,7 @@ def plan_rewind(
         sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
         topic_ids=topic_ids,
         place=where,
+        notes=notes,
     )
 
 

@@ -29,6 +29,11 @@ _NOTES = {
     GONE: "the partition does not exist",
     RECREATED: "the topic was created again",
 }
+_REWIND = "kafkalog checkpoint rewind --to-current"
+_NOTES_OF_GROUPS = {
+    BEYOND: f"beyond the end: {_REWIND}",
+    RECREATED: f"in topics that were created again: {_REWIND}",
+}
 _ADVICE = {
     EXPIRED: "records that were not read are deleted",
     BEYOND: "the log ends before the position: another topic, or one that was cut or created again",
@@ -165,7 +170,7 @@ def as_group_offsets(
             log_end_offset=row.log_end_offset,
             expired=row.expired,
             state=row.state if row.state != RECREATED else BEYOND,
-            note=row.note,
+            note=_NOTES_OF_GROUPS.get(row.state, row.note),
         )
         for row in rows
         if row.offset is not None
@@ -196,7 +201,7 @@ def _beside(
     return replace(
         row,
         log_end_offset=beside.log_end_offset,
-        lag=beside.lag,
+        lag=None if state == RECREATED else beside.lag,
         expired=beside.expired,
         state=state,
         note=_NOTES.get(state, beside.note),

@@ -35,8 +35,8 @@ Digests = Mapping[int, tuple[Set[str], str]]
 class SinkHistory(Protocol):
     """The record of a query in its sink."""
 
-    def check(self, digests: Digests) -> None:
-        """See that the sink knows the query as the checkpoint has it.
+    def check(self, digests: Digests) -> int:
+        """See that the sink knows the query as the checkpoint has it; the micro-batch that it has last.
 
         :raises KafkaLogError: if it does not.
         """
@@ -75,10 +75,11 @@ class LedgerHistory:
     def _name(self) -> str:
         return journal.ledger_file(self.query_id)
 
-    def check(self, digests: Digests) -> None:
+    def check(self, digests: Digests) -> int:
         """See :meth:`SinkHistory.check`."""
         ledger = self._ledger()
         _new_digest(ledger.batch_id, ledger.plan, digests, os.path.join(self.root, self._name))
+        return ledger.batch_id
 
     def store(self, digests: Digests) -> None:
         """See :meth:`SinkHistory.store`."""
@@ -117,10 +118,11 @@ class MarkerHistory:
     def _group(self) -> str:
         return transactional_id(self.query_id)
 
-    def check(self, digests: Digests) -> None:
+    def check(self, digests: Digests) -> int:
         """See :meth:`SinkHistory.check`."""
         _, _, marker = self._marker()
         _new_digest(marker.batch_id, marker.plan, digests, self._label)
+        return marker.batch_id
 
     def store(self, digests: Digests) -> None:
         """See :meth:`SinkHistory.store`."""

@@ -204,7 +204,7 @@ def _lag_of(group: str, rows: Collection[GroupOffset]) -> GroupLag:
     states = Counter(row.state for row in rows)
     worst = next(state for state in (*_ALARMING, OK, EXPIRED, GONE, MARKER) if states[state])
     if worst == BEYOND:
-        note = f"{states[BEYOND]} beyond the end: {RESET}"
+        note = f"{states[BEYOND]} {next(row.note for row in rows if row.state == BEYOND)}"
     elif worst == UNKNOWN:
         unknown = [row for row in rows if row.state == UNKNOWN]
         note = of_some(

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog import Kafka, TopicPartition, connect
+from pyspark_kafkalog import Kafka, KafkaLogError, TopicPartition, connect
 from pyspark_kafkalog.model import QueryBatch
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection
@@ -212,6 +212,36 @@ def test_a_ledger_is_told_once(tmp_path: Path, kafka: Kafka) -> None:
         if not is_killed:
             break
     assert operation > 10
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_ledger_is_told_of_changes_that_were_undone(
+    tmp_path: Path, kafka: Kafka, is_complete: bool
+) -> None:
+    from pyspark_kafkalog.log.journal_file import Ledger
+    from pyspark_kafkalog.log.publish import journal
+
+    folder, last = made(tmp_path / "c", kafka, is_complete=is_complete), 2 if is_complete else 1
+    root, name = str(tmp_path / "logs"), journal.ledger_file(QUERY)
+    digest = plan_digest((folder / "offsets" / str(last)).read_bytes())
+    journal.put(root, name, Ledger(QUERY, last, digest, {}).text())
+
+    def rewind(to: RewindTo, value: Any = 0) -> Path:
+        planned = kafka.checkpoints.plan_rewind(folder, to, value, with_sink=kafka)
+        kafka.checkpoints.execute(planned, stopped=True)
+        return Path(planned.kept)
+
+    kept = [rewind(RewindTo.OFFSETS, {T0: at, T1: at}) for at in (1, 4)]
+    for undone in reversed(kept):
+        shutil.copytree(undone, folder, dirs_exist_ok=True)
+    rewind(RewindTo.CURRENT)
+    ledger = journal.read_ledger(os.path.join(root, name))
+    assert ledger is not None
+    assert (ledger.batch_id, ledger.plan) == (last, digest)
+    # It is told only of what the checkpoint itself has had.
+    journal.put(root, name, Ledger(QUERY, last, "x" * len(digest), {}).text())
+    with pytest.raises(KafkaLogError, match="other offsets of its sources"):
+        rewind(RewindTo.CURRENT)
 
 
 def test_a_change_that_was_interrupted_can_be_left(tmp_path: Path, kafka: Kafka) -> None:

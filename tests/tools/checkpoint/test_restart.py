@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ V2 = {
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
 
-
+HAS_AVAILABLE_NOW = find_spec("pyspark.sql.streaming.datasource") is not None
+"""Whether one run repeats a micro-batch and goes on; Spark 4.0 and 4.1 do that in two."""
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -62,6 +64,8 @@ class Job:
 
     def use_v2(self) -> None:
         """Name the source, and let Spark write version 2 of its logs."""
+        if not hasattr(self.spark.readStream, "name"):
+            pytest.skip("Spark 4.0 and 4.1 have only version 1")
         self.name = "orders"
         for name, value in V2.items():
             self.spark.conf.set(name, value)
@@ -91,6 +95,17 @@ class Job:
     def run(self) -> list[Any]:
         """Run it until it has read all; returns what came: values, or counts by partition."""
         came: list[Any] = []
+        for _ in range(self.runs()):
+            self._run_once(came)
+        return sorted(came if self.stateful else (int(value) for (value,) in came))
+
+    def runs(self) -> int:
+        """The number of runs until it has read all, which is 1 where Spark knows what that is."""
+        newest = (list((self.checkpoint / kind).glob("[0-9]*")) for kind in ("offsets", "commits"))
+        plans, commits = (max((int(file.name) for file in files), default=-1) for files in newest)
+        return 1 if plans == commits or self.format == "kafka" or HAS_AVAILABLE_NOW else 2
+
+    def _run_once(self, came: list[Any]) -> None:
         writer = self.rows().writeStream.option("checkpointLocation", str(self.checkpoint))
         writer = writer.outputMode("update" if self.stateful else "append").trigger(availableNow=True)
         if self.sink:
@@ -98,7 +113,6 @@ class Job:
         else:
             query = writer.foreachBatch(lambda rows, _: came.extend(map(tuple, rows.collect()))).start()
         query.awaitTermination()
-        return sorted(came if self.stateful else (int(value) for (value,) in came))
 
     def forget_last_commit(self) -> None:
         """Make the last micro-batch one that was killed before it was complete."""
@@ -264,6 +278,11 @@ def test_an_exactly_once_sink_is_told(
 
 
 def run_into(job: Job) -> None:
+    for _ in range(job.runs()):
+        _run_into_once(job)
+
+
+def _run_into_once(job: Job) -> None:
     writer = job.rows().writeStream.format("kafkalog").options(**job.sink)
     writer = writer.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
     writer.start().awaitTermination()

@@ -95,6 +95,15 @@ def test_what_is_kept_brings_it_back(folder: Path, logs: Path) -> None:
     assert new(folder, "--to-batch", 2) == {"0": [8, 8]}
 
 
+def test_a_micro_batch_whose_plan_a_rewind_has_changed(folder: Path, logs: Path) -> None:
+    done = run(*REWIND, folder, "--to-batch", 2)
+    assert "ends where a change has set it" not in done.out
+    kept = run(*REWIND, folder, logs, "--to-earliest", "--execute", "--json").json["kept"]
+    done = run(*REWIND, folder, "--to-batch", 2)
+    assert f"Micro-batch 2 ends where a change has set it: {kept} has how it was planned." in done.out
+    assert "ends where a change has set it" not in run(*REWIND, folder, "--to-batch", 1).out
+
+
 def test_expired_offsets_and_partitions_that_are_gone(tmp_path: Path, logs: Path) -> None:
     folder = aged(checkpoint(tmp_path / "d", [[at(t={0: 1, 1: 5, 2: 7})]]))
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
@@ -112,6 +121,10 @@ def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
     stored = {"version": 3, "query": QUERY, "plan": None, "place": "", "turn": 1, "content": {"t": "x" * 22}}
     (folder / "kafkalog-topic-ids" / "a.json").write_text(json.dumps(stored))
     assert new(folder, logs, "--to-current") == {"0": [3, 0]}
+    assert {row["lag"] for row in run("checkpoint", "show", folder, logs, "--json").json["offsets"]} == {None}
+    done = run("lag", logs, "--checkpoint", folder, "--max-lag", 100)
+    assert done.code == 1
+    assert "2 in topics that were created again: kafkalog checkpoint rewind --to-current" in done.out
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
     assert (done.code, "read again" in done.out) == (0, False)
     assert "All records of t are read, as the topic was created again." in done.out

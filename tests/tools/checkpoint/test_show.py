@@ -99,6 +99,12 @@ def test_lag_of_queries_by_their_checkpoints(tmp_path: Path, logs: Path) -> None
     assert f'kafka_consumergroup_lag_sum{{consumergroup="{one}",topic="t"}} 12' in text
 
 
+def test_a_position_beyond_a_log_names_the_command_of_checkpoints(tmp_path: Path, logs: Path) -> None:
+    folder = checkpoint(tmp_path / "c", [[at(t={0: 4, 1: 99})]])
+    done = run("lag", logs, "--checkpoint", folder, "--max-lag", 100)
+    assert (done.code, "1 beyond the end: kafkalog checkpoint rewind --to-current" in done.out) == (1, True)
+
+
 def test_a_checkpoint_that_cannot_be_read_gives_the_alarm(tmp_path: Path, logs: Path) -> None:
     done = run("lag", logs, "--checkpoint", tmp_path / "none", "--max-lag", 100)
     assert (done.code, "does not exist" in done.out) == (1, True)
