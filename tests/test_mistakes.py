@@ -358,8 +358,8 @@ MISTAKES: list[Mistake] = [
             r"\(9\) is higher than maxOffsetsPerTrigger \(5\)\. Lower the first",
         ),
         (
-            {"value.format": "protobuf"},
-            "got 'protobuf'. Others are read as bytes: .* a transform, or a function of Spark",
+            {"value.format": "thrift"},
+            "got 'thrift'. Others are read as bytes: a cast makes them text, and a transform",
         ),
         ({"startingOffsets": "none"}, "expected earliest, latest, committed or JSON, got 'none'"),
         (
@@ -446,7 +446,8 @@ MISTAKES: list[Mistake] = [
             {"value.format": "avro"},
             "needs 'value.schema'. Give the Avro schema of values, as JSON. If they come from Confluent",
         ),
-        ({"value.format": "protobuf"}, "expected one of avro, confluent-avro, .*got 'protobuf'"),
+        ({"value.format": "thrift"}, "expected one of avro, confluent-avro, .*got 'thrift'"),
+        ({"value.format": "protobuf"}, "needs 'value.schema'. Give the text of the .proto file"),
         ({"value.format": "json"}, 'Give value.schema, "id bigint, name string"'),
         (
             {"value.format": "json", "value.schema": "id:bigint name"},
@@ -896,7 +897,7 @@ COMMANDS = [
         3,
         r"No such partition: ordres-0 .*Did you mean orders\? There is 1 topic",
     ),
-    (["cat", "{}", "orders", "--value-format", "protobuf"], 2, "Leave it out: values are shown as text, and"),
+    (["cat", "{}", "orders", "--value-format", "thrift"], 2, "Leave it out: values are shown as text, and"),
     (["import", "{}", "orders"], 2, "Write kafkalog produce"),
     (
         ["groups", "zk1:2181/kafka"],

@@ -25,7 +25,13 @@ def _subject(
     """
     if registry.registry == GLUE:
         return registry.schema_name or topic
-    record = None if schema is None else record_of(schema.kind, schema.text)
+    record = None
+    if schema is not None and column.encoding == "protobuf":
+        from pyspark_kafkalog.extensions.typed_values.protobuf.reading import message_of
+
+        record = message_of(schema, column).name
+    elif schema is not None:
+        record = record_of(schema.kind, schema.text)
     return subject_of(column.strategy, topic, column.column, record)
 
 

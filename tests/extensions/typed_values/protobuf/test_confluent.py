@@ -197,3 +197,13 @@ def test_keys_in_headers(registry: SchemaRegistryServer, client: Any, topic: Top
             assert read(row["value"], topic.context(headers)) == order(ROWS[0])
     assert found.column("value").to_pylist() == ROWS
     assert found.column("schemaGuid").to_pylist() == [str(uuid.UUID(int=topic.id))] * 2
+
+
+def test_the_subject_of_a_message(client: Any, topic: Topic) -> None:
+    """With RecordNameStrategy it is the message's full name."""
+    name = f"shop{uuid.uuid4().hex[:8]}.Item"
+    given = {**topic.given, "value.message": name, "value.subject.name.strategy": "RecordNameStrategy"}
+    topic.write(pa.array([{"id": 5}]), **given, **{"auto.register.schemas": "true"})
+    text = client.get_latest_version(name).schema.schema_str
+    found = topic.read(**given, **{"value.schema": text})
+    assert found.column("value").to_pylist() == [{"id": 5}]
