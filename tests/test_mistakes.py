@@ -444,7 +444,7 @@ MISTAKES: list[Mistake] = [
     *reading(
         (
             {"value.format": "avro"},
-            "needs 'value.schema'. Give the Avro schema of values, as JSON. If they come from Confluent",
+            "needs 'value.schema'. Give the Avro schema, as JSON. If they come from Confluent",
         ),
         ({"value.format": "thrift"}, "expected one of avro, confluent-avro, .*got 'thrift'"),
         ({"value.format": "protobuf"}, "needs 'value.schema'. Give the text of the .proto file"),
@@ -453,7 +453,10 @@ MISTAKES: list[Mistake] = [
             {"value.format": "json", "value.schema": "id:bigint name"},
             "a comma or the end, .* Give fields as in Spark's DDL",
         ),
-        ({"value.format": "json", "value.schema": '{"type": "object"}'}, "Give fields as in Spark's DDL"),
+        (
+            {"value.format": "json", "value.schema": '{"type": "object"}'},
+            "without naming any field. Give the fields as value.schema",
+        ),
         (
             {"value.format": "avro", "value.schema": "id bigint"},
             "An Avro schema is not JSON. Give the text of an Avro schema, such as {.*, not DDL",

@@ -51,7 +51,7 @@ from pyspark_kafkalog.read.reader import (
 )
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import Split, tasks_of
-from pyspark_kafkalog.read.values import values_of
+from pyspark_kafkalog.read.values import DecodedColumn, values_of
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.read.ranges import ReadRules
@@ -79,6 +79,8 @@ class RecordSplit:
     splits: tuple[Split, ...]
     name: str = ""
     """The name of the read that this is a share of, for its audit."""
+    decoded: tuple[DecodedColumn, ...] = field(default=(), repr=False)
+    """The decoded columns by the schemas that counted when the read was planned."""
 
     def read(self) -> pa.RecordBatchReader:
         """The rows, in offset order of each topic-partition.
@@ -86,7 +88,7 @@ class RecordSplit:
         :raises DataLossError: if offsets are gone, and :class:`CorruptRecordError` at damaged bytes, both
             unless ``failOnDataLoss`` is false.
         """
-        reading = Reading(self.options, self.columns, self.filters, name=self.name)
+        reading = Reading(self.options, self.columns, self.filters, name=self.name, decoded=self.decoded)
         return reading.reader(reading.rows(self.splits))
 
 
@@ -95,6 +97,7 @@ class Reading:
 
     :param columns: None for those of a DataFrame.
     :param name: of the read, for its audit; a random one if it is empty.
+    :param decoded: the decoded columns of a plan, so that no registry is asked for a newer schema.
     :raises OptionError: for invalid options, columns and filters.
     """
 
@@ -105,6 +108,7 @@ class Reading:
         filters: Filters | None,
         *,
         name: str = "",
+        decoded: tuple[DecodedColumn, ...] = (),
     ) -> None:
         self.given = dict(options)
         self.batch = QueryBatch(name or uuid.uuid4().hex)
@@ -112,7 +116,8 @@ class Reading:
         self.options = read_options(options, batch=True)
         default = self.options.record_fields
         self._values = values_of(self.options)
-        self._decoded = self._values.columns_of(self.options)
+        self.decoded = decoded or self._values.columns_of(self.options)
+        self._decoded = self.decoded
         self._messages = messages_of(self.options)
         self._messages.load()
         self.counting = read_counting_of(self.options)
@@ -255,7 +260,10 @@ def plan(
     reading = Reading(options, columns, filters)
     names = tuple(reading.schema.names)
     name = reading.batch.query_id
-    return [RecordSplit(reading.given, names, reading.filters, splits, name) for splits in reading.plan()]
+    return [
+        RecordSplit(reading.given, names, reading.filters, splits, name, reading.decoded)
+        for splits in reading.plan()
+    ]
 
 
 class Changes:

@@ -420,8 +420,8 @@ SECTIONS = (
                " registry's newest schema for the topic, and for `json` the type of the column in the"
                " DataFrame's schema."),
         Option("value.message", _DECODING, not_blank(stripped), None,
-               "The name of the Protobuf message, with its package or without it. Default: the first one of"
-               " the schema."),
+               "The name of the Protobuf message, with its package or without it. Default: the only one of"
+               " the schema, or with a registry the first one."),
         Option("key.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),

@@ -88,6 +88,16 @@ def read(root: str, topics: str = "items", columns: list[str] | None = None, **o
     return rows.column("value").to_pylist() if columns is None else rows.to_pylist()
 
 
+def test_splits_keep_the_schema_of_their_plan(schemas: Schemas, root: str) -> None:
+    """Each is read by another process, maybe after the subject has a newer schema."""
+    write(root, [prefixed(1, ITEM, {"id": 1, "name": "a"})])
+    options = {"value.format": "confluent-avro", "schema.registry.url": "http://registry.invalid"}
+    splits = pickle.dumps(connect(root).plan("items", columns=["value"], options=options))
+    schemas.add("items-value", record("Item", id="string"))
+    (split,) = pickle.loads(splits)
+    assert split.read().read_all().to_pylist() == [{"value": {"id": 1, "price": 1.5, "name": "a"}}]
+
+
 def test_each_value_is_read_by_the_schema_of_its_writer(schemas: Schemas, root: str) -> None:
     values = [
         prefixed(1, ITEM, {"id": 1, "name": "a"}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.errors import SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnDecoder,
     ColumnToDecode,
@@ -62,7 +62,14 @@ def message_in(file: ProtoFile, column: ColumnFormat) -> MessageType:
 
     :raises SchemaError: if there is none.
     """
-    return file.at((0,)) if column.message is None else file.message(column.message)
+    if column.message is not None:
+        return file.message(column.message)
+    if not column.is_registered and len(file.messages) > 1:
+        raise SchemaError(
+            f"it has {len(file.messages)} messages",
+            hint=f"Give {column.column}.message: {listed([each.name for each in file.messages], 20)}.",
+        )
+    return file.at((0,))
 
 
 class ProtobufDecoder(ColumnDecoder):

@@ -126,6 +126,7 @@ class MessageCompiler:
                 self._set(row, kernels.WIRE, wire_type(each))
                 if each.is_group:
                     self._set(row, kernels.STORE, kernels.SUBMESSAGE)
+                self._set(row, kernels.CHANGE, _CHANGES.get(each.kind, kernels.AS_IT_IS))
                 self._set_numbers(row, each)
             oneof = oneofs.get(each.oneof, _NONE)
             self._set(row, kernels.ONEOF, oneof)

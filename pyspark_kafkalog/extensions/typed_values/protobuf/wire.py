@@ -126,7 +126,7 @@ def with_one_of_each(message: MessageType, data: bytes, depth: int = 0) -> bytes
     known = {field.number: field for field in message.fields}
     found: list[tuple[MessageField | None, bytes, bytes]] = []
     last: dict[str, tuple[int, int]] = {}
-    """The number of the field that counts of each oneof, and where it was set first."""
+    """The number of the field that counts in each oneof, and where it was set first."""
     for number, wire, whole, body in fields_of(data):
         field = known.get(number)
         if field is not None and (

@@ -278,9 +278,10 @@ def test_unknown_numbers_of_an_enum_that_is_not_wanted_clear_no_other_field() ->
     message = parse(text).at([0])
     decoder = MessageDecoder(message, pa.struct([("a", pa.int32())]))
     bodies = [b"\x10\x05\x08\x02", b"\x08\x02\x10\x05", b"\x10\x05\x08\x01", b"\x08\x02\x10\x05\x08\x02"]
+    bodies.append(b"\x10\x05\x08\x81\x80\x80\x80\x10")  # ONE, in more than 32 bits
     found = decode_column(decoder, pa.array(bodies), decoder.add(message))
     assert [found.reason(row) for row in found.corrupt] == []
-    assert [row["a"] for row in found.array.to_pylist()] == [5, 5, None, 5]
+    assert [row["a"] for row in found.array.to_pylist()] == [5, 5, None, 5, None]
 
 
 CHOICES = "message A { oneof o { A inner = 1; int32 a = 2; int32 b = 3; } }"
