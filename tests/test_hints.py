@@ -68,6 +68,7 @@ _OF_BROKERS = {
 _OTHERS = {
     *("addPyFile", "availableNow", "foreachBatch", "fs.defaultFS", "macOS", "spark.read", "topicA", "xHH"),
     *("readStream", "writeStream", "spark.archives", "spark.sql.session.timeZone"),
+    "spark.sql.shuffle.partitions",
     *("clientId", "clientSecret", "awsRoleArn", "awsProfileName", "oauth.access.token"),  # of JAAS
     *("endTxnMarker", "leaderEpoch"),  # of kafka-dump-log and of offsets as JSON
     *("h.key", "h.value", "datetime.timezone.utc", "os.path.expanduser", "os.path.expandvars"),
