@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.buffers import allocate, as_array
+from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.errors import OptionError, listed
 from pyspark_kafkalog.extensions.typed_values import column_kernels
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
@@ -199,7 +200,24 @@ def check_part(wanted: pa.DataType, full: pa.DataType, path: str) -> None:
         raise OptionError(f"Expected {ddl(full)} for {path}, got {ddl(wanted)}")
 
 
-def last_entries(
+class DatumArrays(Arrays):
+    """Arrays of bodies whose text may not be UTF-8, and whose maps may have a key twice."""
+
+    def bytes(self, column: pa.Array) -> pa.Array:
+        return as_utf8(column) if pa.types.is_string(column.type) else column
+
+    def map(
+        self,
+        kind: pa.MapType,
+        validity: pa.Buffer | None,
+        offsets: np.ndarray,
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> pa.MapArray:
+        return super().map(kind, validity, *_last_entries(offsets, keys, values))
+
+
+def _last_entries(
     offsets: np.ndarray, keys: pa.Array, values: pa.Array
 ) -> tuple[np.ndarray, pa.Array, pa.Array]:
     """The entries of maps, of which the last one with each key counts, as in Java.

@@ -138,8 +138,13 @@ class Encoding:
     """
 
     def __init__(self, columns: Iterable[ColumnToEncode]) -> None:
-        self._columns = {column.name: column for column in columns}
-        self._encode = {name: column.encoder(_prefix(column)) for name, column in self._columns.items()}
+        found = tuple(columns)
+        self._encode = {column.name: column.encoder(_prefix(column)) for column in found}
+        self._headers = {
+            column.name: _header(column)
+            for column in found
+            if column.format.id_in_header and column.schema is not None
+        }
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows with these columns encoded.
@@ -152,23 +157,26 @@ class Encoding:
                 columns[number] = self._encode[name](_as_plain(columns[number]))
                 fields[number] = pa.field(name, pa.binary())
         encoded = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-        for column in self._columns.values():
-            if column.format.id_in_header and column.schema is not None:
-                encoded = _with_guid(encoded, column)
+        for name, header in self._headers.items():
+            encoded = _with_header(encoded, name, header)
         return encoded
 
 
-def _with_guid(rows: pa.RecordBatch, column: ColumnToEncode) -> pa.RecordBatch:
-    """``rows`` with the GUID of a column's schema in a header, in place of another one's."""
-    from pyspark_kafkalog.extensions.large_messages.header_lists import HeaderLists
-
+def _header(column: ColumnToEncode) -> bytes:
+    """The header with the GUID of a column's schema."""
     assert column.schema is not None, "the format has one"
     assert column.schema.guid is not None, "it was looked up"
-    name, number = f"__{column.name}_schema_id", rows.schema.get_field_index("headers")
+    return b"\x01" + column.schema.guid.bytes + column.message
+
+
+def _with_header(rows: pa.RecordBatch, column: str, header: bytes) -> pa.RecordBatch:
+    """``rows`` with the key of a column's schema in a header, in place of another one's."""
+    from pyspark_kafkalog.extensions.large_messages.header_lists import HeaderLists
+
+    name, number = f"__{column}_schema_id", rows.schema.get_field_index("headers")
     given = pa.nulls(rows.num_rows, _HEADERS) if number < 0 else _as_plain(rows.column(number)).cast(_HEADERS)
-    has_value = rows.column(column.name).is_valid().to_numpy(zero_copy_only=False)
-    guid = np.frombuffer(b"\x01" + column.schema.guid.bytes + column.message, np.uint8)
-    values = np.tile(guid, (int(has_value.sum()), 1))
+    has_value = rows.column(column).is_valid().to_numpy(zero_copy_only=False)
+    values = np.tile(np.frombuffer(header, np.uint8), (int(has_value.sum()), 1))
     headers = HeaderLists.of(given).without(name, has_value).with_last(name, values, has_value).column()
     if number < 0:
         return rows.append_column("headers", headers)

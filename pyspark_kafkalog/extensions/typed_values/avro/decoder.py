@@ -6,18 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_kafkalog.codec.buffers import allocate
-from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
 from pyspark_kafkalog.extensions.typed_values.avro.resolution import Compiler, Operation, rows_of
 from pyspark_kafkalog.extensions.typed_values.avro.schema import Array, Map, Record, Schema, Union
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type, parts
 from pyspark_kafkalog.extensions.typed_values.columns import (
-    Arrays,
     Column,
+    DatumArrays,
     DecodedBodies,
     has_bytes,
     inner_type,
-    last_entries,
     lay_out,
 )
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION
@@ -122,7 +120,7 @@ class DatumDecoder:
         corrupt = causes != kernels.FINE
         given = sizes >= 0
         fine = given & ~corrupt
-        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine)
+        arrays = DatumArrays(table, room[: self._levels], out, None if fine.all() else fine)
         valid = arrays.valid(self._root)
         if pa.types.is_struct(self._root.type) and corrupt.any():
             valid = corrupt | (given if valid is None else valid)
@@ -172,18 +170,3 @@ class DatumDecoder:
                 inner, inner_type(full), wanted, f"{path}.{name}", column.items, False
             )
         return column
-
-
-class _Arrays(Arrays):
-    def bytes(self, column: pa.Array) -> pa.Array:
-        return as_utf8(column) if pa.types.is_string(column.type) else column
-
-    def map(
-        self,
-        kind: pa.MapType,
-        validity: pa.Buffer | None,
-        offsets: np.ndarray,
-        keys: pa.Array,
-        values: pa.Array,
-    ) -> pa.MapArray:
-        return super().map(kind, validity, *last_entries(offsets, keys, values))

@@ -7,15 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import allocate, as_array
-from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.columns import (
-    Arrays,
     Column,
+    DatumArrays,
     DecodedBodies,
     has_bytes,
     inner_type,
-    last_entries,
     lay_out,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
@@ -251,7 +249,7 @@ class _NotJsonError(Exception):
         self.rows = rows
 
 
-class _Arrays(Arrays):
+class _Arrays(DatumArrays):
     def __init__(
         self,
         table: np.ndarray,
@@ -282,19 +280,6 @@ class _Arrays(Arrays):
             if column.level == 0 and self._fine is not None:
                 array = pc.if_else(pa.array(self._fine), array, pa.scalar(None, array.type))
         return array
-
-    def bytes(self, column: pa.Array) -> pa.Array:
-        return as_utf8(column) if pa.types.is_string(column.type) else column
-
-    def map(
-        self,
-        kind: pa.MapType,
-        validity: pa.Buffer | None,
-        offsets: np.ndarray,
-        keys: pa.Array,
-        values: pa.Array,
-    ) -> pa.MapArray:
-        return super().map(kind, validity, *last_entries(offsets, keys, values))
 
     def _json(self, array: pa.Array, column: FieldColumn) -> pa.Array:
         message = column.shape.message
