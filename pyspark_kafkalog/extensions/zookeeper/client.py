@@ -41,7 +41,7 @@ try:
         SessionExpiredError,
     )
     from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-    from kazoo.protocol.states import KeeperState
+    from kazoo.protocol.states import KazooState, KeeperState
 except ImportError as e:
     raise OptionError(
         f"ZooKeeper needs kazoo, which can't be imported: {e}",
@@ -92,6 +92,8 @@ class ZooKeeper:
         """Whether the session's server knows all that was written before: a follower may be late."""
         self._reached = False
         """Whether it has once answered: then calls wait for it, as it may have another leader, or restart."""
+        self._is_refused = False
+        """Whether a server refused the login, which kazoo tells apart from other ends for a moment only."""
 
     def __enter__(self) -> ZooKeeper:
         self._entered += 1
@@ -99,10 +101,8 @@ class ZooKeeper:
 
     def __exit__(self, *_: object) -> None:
         self._entered -= 1
-        if not self._entered and self._client is not None:
-            client, self._client = self._client, None
-            self._is_synced = False
-            _stop(client)
+        if not self._entered:
+            self._leave()
 
     def read(self, paths: Iterable[str]) -> dict[str, Znode | ZooKeeperError]:
         """The znodes that exist, or the error of one that ACLs hide."""
@@ -233,6 +233,10 @@ class ZooKeeper:
                     self._is_synced = True
                 return attempt(client, deadline)
             except (*_BROKEN_OFF, *_MEANWHILE, KazooTimeoutError) as e:
+                if self._is_refused:
+                    raise _login_failed(self.address) from None
+                if isinstance(e, ConnectionClosedError):  # kazoo does not connect this client again
+                    self._leave()
                 return ZooKeeperError(f"ZooKeeper did not answer: {type(e).__name__}", file=str(self.address))
             except AuthFailedError:
                 raise _login_failed(self.address) from None
@@ -242,6 +246,13 @@ class ZooKeeper:
                 ) from e
 
         return Backoff(self._brokers, deadline).repeat(tried)
+
+    def _leave(self) -> None:
+        """End the session, if there is one."""
+        client, self._client = self._client, None
+        self._is_synced = False
+        if client is not None:
+            _stop(client)
 
     def _connected(self, deadline: Deadline) -> KazooClient:
         assert self._entered
@@ -259,12 +270,18 @@ class ZooKeeper:
             sasl_options=_sasl_options(login),
             logger=_log_of_kazoo,
         )
+        self._is_refused = False
+
+        def listen(_: KazooState) -> None:
+            self._is_refused = self._is_refused or client.client_state == KeeperState.AUTH_FAILED
+
+        client.add_listener(listen)
         started = client.start_async()
         if not started.wait(min(_QUIET_SECONDS, deadline.left)):
             reasons = _unreachable(address.servers) or getattr(handler, "trouble", "")
             if reasons or not started.wait(min(_SESSION_SECONDS, deadline.left)):
                 _stop(client)
-                if client.client_state == KeeperState.AUTH_FAILED:
+                if self._is_refused:
                     raise _login_failed(address)
                 reasons = reasons or "its servers accept connections, but no session"
                 raise ZooKeeperError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 from kazoo.security import make_acl, make_digest_acl
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, ZooKeeperError
-from pyspark_kafkalog.extensions.zookeeper.client import TlsHandler
+from pyspark_kafkalog.extensions.zookeeper.client import TlsHandler, ZooKeeper
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from tests.kafka_certificates import KEY_PASSWORD, Certificates
 from tests.kafka_old import ZooKeeperServer
@@ -212,6 +215,37 @@ def test_what_is_wrong_is_said_without_secrets(
         kafka.groups.offsets()
     shown = "".join(traceback.format_exception(e.value)) + caplog.text
     assert not [secret for secret in (PASSWORD, WRONG, KEY_PASSWORD) if secret in shown]
+
+
+def test_a_login_that_is_refused_before_the_first_request(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected = ZooKeeper._connected
+
+    def late(zookeeper: ZooKeeper, deadline: Deadline) -> KazooClient:
+        client = connected(zookeeper, deadline)
+        while client.client_state != KeeperState.CLOSED and not deadline.expired:
+            time.sleep(0.01)
+        return client
+
+    monkeypatch.setattr(ZooKeeper, "_connected", late)
+    with pytest.raises(ZooKeeperError, match="ZooKeeper does not accept the login"):
+        readable(server.address, {**sasl(WRONG), **QUICK})
+
+
+def test_a_client_that_has_ended_is_followed_by_another(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected, clients = ZooKeeper._connected, []
+
+    def first_ended(zookeeper: ZooKeeper, deadline: Deadline) -> KazooClient:
+        clients.append(connected(zookeeper, deadline))
+        if len(clients) == 1:
+            clients[0].stop()
+        return clients[-1]
+
+    monkeypatch.setattr(ZooKeeper, "_connected", first_ended)
+    assert readable(server.address, QUICK) == {"open"}
 
 
 def test_the_name_of_a_server_is_checked(server: Server) -> None:
