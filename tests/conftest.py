@@ -75,6 +75,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that need Spark, choose those of the tier, and put files that take long first.
 
+    ``--reruns`` counts for the tests that may have processes beside: others have no excuse.
+
     The last files decide how long one worker of pytest-xdist waits for the other; those that share servers
     are one worker's.
     """
@@ -82,6 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        if not any(map(item.get_closest_marker, ("slow", "long", "spark", "broker"))):
+            item.add_marker(pytest.mark.flaky(reruns=0))
         wanted = _is_of_tier(item, soak=config.option.soak)
         wanted = wanted and (not config.option.collection or _uses_collection(item.path))
         (chosen if wanted else others).append(item)
