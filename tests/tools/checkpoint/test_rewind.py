@@ -124,7 +124,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
     assert {row["lag"] for row in run("checkpoint", "show", folder, logs, "--json").json["offsets"]} == {None}
     done = run("lag", logs, "--checkpoint", folder, "--max-lag", 100)
     assert done.code == 1
-    assert "2 in topics that were created again: kafkalog checkpoint rewind --to-current" in done.out
+    assert "2 other topics than were read, or another place: kafkalog checkpoint rewind" in done.out
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
     assert (done.code, "read again" in done.out) == (0, False)
     assert "All records of t are read, as the topic was created again." in done.out
