@@ -87,13 +87,16 @@ class Writers:
             try:
                 schema = registry.by_key(key.schema)
                 if schema.kind != expected:
-                    raise SchemaError(f"it is a schema of type {schema.kind}, expected {expected}")
+                    raise SchemaError(
+                        f"it is a schema of type {schema.kind}, expected {expected}",
+                        hint=self._column.format.hint_for(schema.kind),
+                    )
                 entry = self._add(schema, key.message)
             except SchemaError as e:
                 raise SchemaError(
                     f"The {self._column.name} can't be read with the schema of this query: schema"
                     f" {shown(key.schema)}: {e.message}",
-                    hint=f"Give a schema that can read both as {self._column.name}.schema.",
+                    hint=e.hint or f"Give a schema that can read both as {self._column.name}.schema.",
                     **place(row),
                 ) from None
             except KafkaLogError as e:
