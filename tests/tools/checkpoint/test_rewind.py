@@ -78,6 +78,10 @@ def test_where_it_can_go(folder: Path, logs: Path, tmp_path: Path) -> None:
     file.write_text("t,0,6\nt,1,7\n")
     assert new(folder, "--from-file", file) == {"0": [6, 7]}
     connect(str(logs)).groups.commit("g", {TopicPartition("t", 0): CommittedOffset(5)})
+    connect(str(logs)).groups.commit(f"kafkalog-{'a' * 26}", {TopicPartition("t", 0): CommittedOffset(1)})
+    unknown = run(*REWIND, folder, logs, "--to-group", "gg")
+    assert unknown.code == 3
+    assert "No such consumer group: 'gg'. Did you mean g? There is 1 consumer group: g." in unknown.err
     assert new(folder, logs, "--to-group", "g") == {"0": [5]}
     assert new(folder, logs, "t:1", "--to-earliest") == {"0": [0]}
 
