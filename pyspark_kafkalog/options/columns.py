@@ -55,7 +55,7 @@ _OF_NO_RECORD: Mapping[str, str] = {
     CORRUPT_FIELD[0]: "Give the rows to dead_letters(), or leave out those where it is not null",
     DROPPED_FIELD[0]: "Leave out the rows where it is not null",
 }
-"""The columns of a read whose rows are no records, each with what to do with these."""
+"""The columns of a read whose rows are not records, each with what to do with them."""
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 

@@ -259,7 +259,7 @@ def delete_group(place_groups: GroupOffsets, group: str) -> None:
 
 
 _OF_MARKER = re.compile(rf"{OWN_PREFIX}[a-z2-7]{{26}}")
-"""The names of groups that hold markers of exactly-once queries, which nobody types."""
+"""The names of groups that hold markers of exactly-once queries. People don't type them."""
 
 
 def no_such_group(place_groups: GroupOffsets, missing: Collection[str], *others: str) -> GroupError:
