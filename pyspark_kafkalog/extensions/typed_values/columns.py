@@ -67,6 +67,27 @@ class Column:
     """The level of a list's or a map's items."""
 
 
+class GrowingRows:
+    """Rows that are added to one another, in an array that doubles: a thousand writers cost what each costs."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._room, self.count = rows, len(rows)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All of them; a view, until more are added."""
+        return self._room[: self.count]
+
+    def add(self, rows: np.ndarray) -> None:
+        count = self.count + len(rows)
+        if count > len(self._room):
+            room = np.empty((max(count, 2 * len(self._room)), *rows.shape[1:]), self._room.dtype)
+            room[: self.count] = self.rows
+            self._room = room
+        self._room[self.count : count] = rows
+        self.count = count
+
+
 def lay_out(columns: Sequence[Column], table: np.ndarray, room: np.ndarray) -> np.ndarray:
     """A block of memory for the columns, zeroed except for bytes; ``table`` gets where each part lies in it.
 

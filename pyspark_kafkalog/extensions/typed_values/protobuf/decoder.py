@@ -12,6 +12,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     Column,
     DatumArrays,
     DecodedBodies,
+    GrowingRows,
     has_bytes,
     inner_type,
     lay_out,
@@ -76,23 +77,22 @@ class MessageDecoder:
         self._root = self._place(shape, self.type, "", 0, nullable=False)
         self._counts = np.zeros(self._levels, np.int64)
         self._counts[:] = -1
-        self._table = np.zeros((len(self._columns), _TABLE_COLUMNS), np.int64)
+        table = np.zeros((len(self._columns), _TABLE_COLUMNS), np.int64)
         for column in self._columns:
-            row = self._table[column.number]
+            row = table[column.number]
             row[POSITION] = column.level
             if column.items:
                 row[COUNT] = column.items
             elif has_bytes(column.type):
                 row[COUNT] = self._counts.size
                 self._counts = np.append(self._counts, 0)
+        self._table = GrowingRows(table)
         self._compiler = MessageCompiler(
             self._root, len(self._columns), emits_defaults=options.emits_defaults
         )
-        self._program = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
-        self._program[CORRUPT, kernels.ACTION] = kernels.FAIL
-        self._program[CORRUPT, kernels.ACTION_COLUMN] = kernels.FRAMING
+        self._program = GrowingRows(_refusal(kernels.FRAMING))
         self._paths = [""]
-        self._numbers: list[int] = []
+        self._numbers = GrowingRows(np.empty(0, np.int64))
         self._writers: dict[int, MessageType] = {}
 
     def add(self, writer: MessageType) -> int:
@@ -102,14 +102,14 @@ class MessageDecoder:
         """
         if writer.name.rpartition(".")[2] != self._reader.name.rpartition(".")[2]:
             raise SchemaError(f"the value is a {writer}, and is read as a {self._reader}")
-        entry = len(self._program)
-        found = self._compiler.compile(writer, entry, len(self._numbers))
-        self._program = np.concatenate([self._program, found.rows])
+        entry, oneofs = self._program.count, len(self._compiler.levels)
+        found = self._compiler.compile(writer, entry, self._numbers.count)
+        self._program.add(found.rows)
         self._paths += found.paths
-        self._numbers += found.numbers
-        levels = np.zeros((len(self._compiler.levels), _TABLE_COLUMNS), np.int64)
-        levels[:, POSITION] = self._compiler.levels
-        self._table = np.concatenate([self._table[: len(self._columns)], levels])
+        self._numbers.add(np.array(found.numbers, np.int64))
+        levels = np.zeros((len(self._compiler.levels) - oneofs, _TABLE_COLUMNS), np.int64)
+        levels[:, POSITION] = self._compiler.levels[oneofs:]
+        self._table.add(levels)
         self._writers[entry] = writer
         return entry
 
@@ -135,7 +135,7 @@ class MessageDecoder:
             room = counts
             room[: self._levels] += 1
             room[0] = starts.size
-            table = self._table.copy()
+            table = self._table.rows.copy()
             out = lay_out(self._columns, table, room)
             self._run(data, starts, sizes, entries, faults, 1, (table, out))
             try:
@@ -157,12 +157,12 @@ class MessageDecoder:
         filled: tuple[np.ndarray, np.ndarray] | None,
     ) -> np.ndarray:
         """Count, or fill; returns how far positions are, and the most bytes that columns had."""
-        table, out = (self._table, allocate(64)) if filled is None else filled
+        table, out = (self._table.rows, allocate(64)) if filled is None else filled
         counts, peaks = self._counts.copy(), self._counts.copy()
         states = np.full((max(len(table), 1), kernels.STATE_COLUMNS), kernels.NOWHERE, np.int64)
         stack = np.empty((kernels.STACK, kernels.STACK_COLUMNS), np.int64)
         kernels.decode(
-            *(data, starts, sizes, entries, self._program, table, np.array(self._numbers, np.int64), fill),
+            *(data, starts, sizes, entries, self._program.rows, table, self._numbers.rows, fill),
             *(counts, peaks, np.empty_like(counts), states, stack),
             *(out, out.view(np.int32), out.view(np.int64), faults),
         )
@@ -239,6 +239,13 @@ class MessageDecoder:
                     part, names.get(name), f"{path}.{name}", level, nullable=not is_bare
                 )
         return place
+
+
+def _refusal(cause: int) -> np.ndarray:
+    """The message of rows that are corrupt whatever their bytes are."""
+    row = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
+    row[0, kernels.ACTION], row[0, kernels.ACTION_COLUMN] = kernels.FAIL, cause
+    return row
 
 
 class _NotJsonError(Exception):

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.protobuf.declarations import (
@@ -196,7 +196,7 @@ def parse(text: str, references: Iterable[str] = ()) -> ProtoFile:
     :raises SchemaError: if one is not valid, or names a type that is in none of them.
     """
     *others, own = [each for given in (*references, text) for each in _files(given)]
-    return _Linker(own, others).file()
+    return _Linker(own, others, _well_known()).file()
 
 
 def parse_descriptor_set(data: bytes) -> ProtoFile:
@@ -205,7 +205,7 @@ def parse_descriptor_set(data: bytes) -> ProtoFile:
     :raises SchemaError: see :func:`parse`.
     """
     *others, own = parse_descriptors(data)
-    return _Linker(own, others).file()
+    return _Linker(own, others, _well_known()).file()
 
 
 def _files(text: str) -> list[FileDeclaration]:
@@ -219,9 +219,7 @@ def _files(text: str) -> list[FileDeclaration]:
     return [parse_text(text)]
 
 
-@cache
-def _well_known() -> list[FileDeclaration]:
-    return [parse_text(text) for text in TEXTS]
+_Types: TypeAlias = Mapping[str, "MessageType | EnumType"]
 
 
 @dataclass
@@ -235,19 +233,25 @@ class _Due:
 
 
 class _Linker:
-    """Makes messages of declarations."""
+    """Makes messages of declarations.
 
-    def __init__(self, own: FileDeclaration, others: list[FileDeclaration]) -> None:
-        self._own, self._others = own, others
+    :param known: the types of files that are there without being given, by their names.
+    """
+
+    def __init__(self, own: FileDeclaration, others: list[FileDeclaration], known: _Types) -> None:
+        self._own, self._others, self._known = own, others, known
         self._messages: dict[str, MessageType] = {}
         self._enums: dict[str, EnumType] = {}
         self._due: list[_Due] = []
 
+    def types(self) -> _Types:
+        """All types of the files, by their names."""
+        self.file()
+        return {**self._enums, **self._messages}
+
     def file(self) -> ProtoFile:
         own = self._add(self._own)
         others = [message for each in self._others for message in self._add(each)]
-        for each in _well_known():
-            self._add(each)
         for due in self._due:
             self._link(due)
         for message in self._messages.values():
@@ -338,13 +342,19 @@ class _Linker:
     def _find(self, name: str, scope: str) -> MessageType | EnumType | None:
         """The type with this name, from the inside to the outside."""
         if name.startswith("."):
-            return self._messages.get(name[1:]) or self._enums.get(name[1:])
+            name, scope = name[1:], ""
         while True:
             full = f"{scope}.{name}" if scope else name
-            found = self._messages.get(full) or self._enums.get(full)
+            found = self._messages.get(full) or self._enums.get(full) or self._known.get(full)
             if found is not None or not scope:
                 return found
             scope = scope.rpartition(".")[0]
+
+
+@cache
+def _well_known() -> _Types:
+    first, *others = [parse_text(text) for text in TEXTS]
+    return _Linker(first, others, {}).types()
 
 
 def _check_entry(message: MessageType) -> None:
