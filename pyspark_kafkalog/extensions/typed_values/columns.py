@@ -25,7 +25,8 @@ class DecodedBodies:
 
     :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
         the type is a struct, as Spark's functions give it in PERMISSIVE mode, and else null.
-    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes of the format's kernels.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes of the format's kernels. Rows
+        of a foreign schema have the whole reason in place of a path.
     """
 
     array: pa.Array
@@ -42,6 +43,8 @@ class DecodedBodies:
     def reason(self, row: int) -> str:
         """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
         cause, step, byte = (int(number) for number in self._faults[:, row])
+        if cause not in self._why:
+            return self._paths[step]
         path = self._paths[step].removeprefix(".") if step >= 0 else ""
         return f"{f'{path}: ' if path else ''}{self._why[cause]}, at byte {byte}"
 

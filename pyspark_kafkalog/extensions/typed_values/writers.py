@@ -30,6 +30,7 @@ class Writers:
     :param registry: where their schemas are.
     :param add: gives the decoder's entry for a schema and the indexes of a message in it, or :data:`WITHOUT`
         if it has no such message; it raises SchemaError if the schema can't be read with the reader's.
+    :param refuse: gives the entry for rows that can't be decoded for a reason.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class Writers:
         column: ColumnToDecode,
         registry: RegistryOptions,
         add: Callable[[RegisteredSchema, tuple[int, ...]], int],
+        refuse: Callable[[str], int],
     ) -> None:
-        self._column, self._add = column, add
+        self._column, self._add, self._refuse = column, add, refuse
         self._registry = registry_of(registry)
         self._framing = framing_of(column)
         self._entries: dict[WriterKey, int] = {}
@@ -49,7 +51,7 @@ class Writers:
 
         There are no entries where only the keys are wanted.
 
-        :raises SchemaError: if a schema can't be read with the reader's.
+        :raises SchemaError: if a schema can't be read with the reader's, unless such values are kept.
         :raises SchemaRegistryError: if the registry does not know one, or does not answer.
         """
         bodies, found = self._framing.find(values)
@@ -90,12 +92,15 @@ class Writers:
                     raise SchemaError(f"it is a schema of type {schema.kind}, expected {expected}")
                 entry = self._add(schema, key.message)
             except SchemaError as e:
-                raise SchemaError(
-                    f"The {self._column.name} can't be read with the schema of this query: schema"
-                    f" {shown(key.schema)}: {e.message}",
-                    hint=f"Give a schema that can read both as {self._column.name}.schema.",
-                    **place(row),
-                ) from None
+                why = f"schema {shown(key.schema)}: {e.message}"
+                if not self._column.takes_foreign:
+                    raise SchemaError(
+                        f"The {self._column.name} can't be read with the schema of this query: {why}",
+                        hint=f"Give a schema that can read both as {self._column.name}.schema. Or set"
+                        " includeCorrupt=true: such records are whole in the column corrupt then.",
+                        **place(row),
+                    ) from None
+                entry = self._refuse(why)
             except KafkaLogError as e:
                 raise type(e)(e.message, hint=e.hint, **place(row)) from None
             self._entries[key] = entry

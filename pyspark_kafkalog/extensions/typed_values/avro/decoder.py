@@ -75,8 +75,7 @@ class DatumDecoder:
                 limit = 10**column.type.precision
                 row[kernels.LIMIT_HIGH] = limit >> 64
                 row[kernels.LIMIT_LOW] = int(np.uint64(limit & (2**64 - 1)).astype(np.int64))
-        corrupt = Operation("", kernels.FAIL, a=kernels.FRAMING)
-        rows, self._paths = rows_of(corrupt, CORRUPT)
+        rows, self._paths = rows_of(Operation("", kernels.FAIL, a=kernels.FRAMING), CORRUPT)
         self._program = GrowingRows(rows)
 
     def add(self, writer: Schema, *, is_framed: bool = False) -> int:
@@ -85,8 +84,15 @@ class DatumDecoder:
         :param is_framed: by Confluent's serializers, which write a value that is bytes without its length.
         :raises SchemaError: if the reader's schema can't read what it writes.
         """
+        return self._add(self._compiler.compile(writer, is_framed=is_framed))
+
+    def refuse(self, reason: str) -> int:
+        """The entry for rows that are corrupt for this reason, whatever their bytes are."""
+        return self._add(Operation(reason, kernels.FAIL, a=kernels.FOREIGN))
+
+    def _add(self, first: Operation) -> int:
         entry = self._program.count
-        rows, paths = rows_of(self._compiler.compile(writer, is_framed=is_framed), entry)
+        rows, paths = rows_of(first, entry)
         self._program.add(rows)
         self._paths += paths
         return entry

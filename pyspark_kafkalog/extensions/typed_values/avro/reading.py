@@ -64,7 +64,7 @@ class AvroDecoder(ColumnDecoder):
         self._writers = None
         if column.format.is_registered:
             assert registry is not None, "the format needs it"
-            self._writers = Writers(column, registry, self._add)
+            self._writers = Writers(column, registry, self._add, self._decoder.refuse)
         else:
             self._own = self._decoder.add(schema)
 

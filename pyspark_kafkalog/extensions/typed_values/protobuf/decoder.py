@@ -113,6 +113,13 @@ class MessageDecoder:
         self._writers[entry] = writer
         return entry
 
+    def refuse(self, reason: str) -> int:
+        """The entry for rows that are corrupt for this reason, whatever their bytes are."""
+        entry = self._program.count
+        self._program.add(_refusal(kernels.FOREIGN))
+        self._paths.append(reason)
+        return entry
+
     def decode(
         self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, entries: np.ndarray
     ) -> DecodedBodies:

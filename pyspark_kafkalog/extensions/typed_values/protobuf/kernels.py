@@ -67,8 +67,9 @@ AS_IT_IS, INT32, UINT32, ZIGZAG32, ZIGZAG64, BOOL, FLOAT_TO_DOUBLE = range(7)
 CAUSE, FAILED_AT, BYTE = range(3)
 FAULT_COLUMNS = 3
 
-(FINE, SHORT, TAG, WIRE_TYPE, LONG, TEXT, ENDS, TIME, DEPTH, LARGE, FRAMING, JSON, AGAIN) = range(13)
-"""The causes of a corrupt row. AGAIN: it has two members of a oneof, so it has to be rewritten first."""
+(FINE, SHORT, TAG, WIRE_TYPE, LONG, TEXT, ENDS, TIME, DEPTH, LARGE, FRAMING, JSON, AGAIN, FOREIGN) = range(14)
+"""The causes of a corrupt row. AGAIN: it has two members of a oneof, so it has to be rewritten first.
+FOREIGN: its schema is not one that the reader's can read."""
 
 # Columns of the table of states, one row a column or oneof: the position that it is of, and what was there.
 AT, WAS, MORE = range(3)
