@@ -158,7 +158,7 @@ HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
 VALUE_FORMATS = (
     *("avro", "confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
     *("json", "confluent-json", "glue-json", "apicurio-json"),
-    *("protobuf", "confluent-protobuf"),
+    *("protobuf", "confluent-protobuf", "glue-protobuf", "apicurio-protobuf"),
 )
 _OTHER_FORMATS = "Others are read as bytes: a cast makes them text, and a transform decodes them."
 _SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)

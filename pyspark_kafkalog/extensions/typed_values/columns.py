@@ -71,7 +71,7 @@ class Column:
 
 
 class GrowingRows:
-    """Rows that are added to one another, in an array that doubles: a thousand writers cost what each costs."""
+    """Rows that are added to one another, in an array that doubles so that many cost what each costs."""
 
     def __init__(self, rows: np.ndarray) -> None:
         self._room, self.count = rows, len(rows)

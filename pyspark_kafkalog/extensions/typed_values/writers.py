@@ -14,7 +14,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
     segments_in,
 )
-from pyspark_kafkalog.extensions.typed_values.framing import WriterKey, WriterKeys, framing_of
+from pyspark_kafkalog.extensions.typed_values.framing import MessageKey, WriterKey, WriterKeys, framing_of
 from pyspark_kafkalog.extensions.typed_values.registries.contract import shown
 from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -28,7 +28,7 @@ class Writers:
     """The writers of a column.
 
     :param registry: where their schemas are.
-    :param add: gives the decoder's entry for a schema and the indexes of a message in it, or :data:`WITHOUT`
+    :param add: gives the decoder's entry for a schema and the key of a message in it, or :data:`WITHOUT`
         if it has no such message; it raises SchemaError if the schema can't be read with the reader's.
     :param refuse: gives the entry for rows that can't be decoded for a reason.
     """
@@ -37,7 +37,7 @@ class Writers:
         self,
         column: ColumnToDecode,
         registry: RegistryOptions,
-        add: Callable[[RegisteredSchema, tuple[int, ...]], int],
+        add: Callable[[RegisteredSchema, MessageKey], int],
         refuse: Callable[[str], int],
     ) -> None:
         self._column, self._add, self._refuse = column, add, refuse
@@ -72,7 +72,8 @@ class Writers:
         A value may look like one by chance, so the registry is asked for the first one.
         """
         known = [number for number, key in enumerate(found.keys) if key in self._entries]
-        rows = found.prefixed[~np.isin(found.numbers[found.prefixed], known)]
+        rows = found.prefixed[found.numbers[found.prefixed] >= 0]
+        rows = rows[~np.isin(found.numbers[rows], known)]
         if self._column.name != "value" or not rows.size:
             return
         for row in rows[segments_in(batch.take(pa.array(rows)))].tolist():

@@ -43,7 +43,7 @@ def sample(registry: SchemaRegistryServer, encoding: str) -> tuple[str, dict[byt
 
 @pytest.mark.parametrize("encoding", ["avro", "protobuf"])
 def test_foreign_values(registry: SchemaRegistryServer, tmp_path: Path, encoding: str) -> None:
-    """With ``includeCorrupt`` each is a row with its reason, also if that column is not read."""
+    """With ``includeCorrupt`` each is a row with its reason, even if that column is not read."""
     topic, values = sample(registry, encoding)
     root = str(tmp_path / "log")
     connect(root).write(pa.table({"value": [*values]}), topic)

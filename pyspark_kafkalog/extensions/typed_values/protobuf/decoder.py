@@ -43,8 +43,8 @@ _WHY = {
     kernels.TIME: "the time does not fit into 64 bits of microseconds",
     kernels.DEPTH: f"expected at most {kernels.STACK - 1} messages in one another",
     kernels.LARGE: "a column of its batch would have 2 GiB or more",
-    kernels.FRAMING: "expected a zero, the id of a schema and the indexes of its message first, as"
-    " Confluent's serializers write it",
+    kernels.FRAMING: "expected the key of a schema and a message of it, as the registry's serializers write"
+    " them",
     kernels.JSON: "expected a google.protobuf.Struct or one of its values",
     kernels.AGAIN: "a oneof has several of its fields",
 }

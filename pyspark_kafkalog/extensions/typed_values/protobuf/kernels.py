@@ -543,6 +543,31 @@ def put_numbers(
 
 
 @kernel(BYTES, INT64S, INT64S, OUT_INT64)
+def measure_names(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, found: np.ndarray) -> None:
+    """Measure Apicurio's Ref at the start of each row, behind its size: its field 1 is the name of a message.
+    -1 if there is none."""
+    for row in range(starts.size):
+        found[row] = int64(-1)
+        end = starts[row] + sizes[row]
+        size, at = varint(data, starts[row], min(end, starts[row] + 5))
+        if at < 0 or size < 3 or size > end - at:
+            continue
+        end = at + size
+        if data[at] != (1 << 3 | SIZED):
+            continue
+        size, at = varint(data, at + 1, end)
+        if at < 0 or size < 1 or size != end - at:
+            continue
+        is_name = True
+        for i in range(at, end):
+            byte = data[i]
+            is_letter = (byte | 0x20) >= 0x61 and (byte | 0x20) <= 0x7A
+            is_name &= is_letter or (byte >= 0x30 and byte <= 0x39) or byte == 0x5F or byte == 0x2E
+        if is_name:
+            found[row] = end - starts[row]
+
+
+@kernel(BYTES, INT64S, INT64S, OUT_INT64)
 def measure_indexes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, found: np.ndarray) -> None:
     """Measure the indexes of a message at the start of each row (a count and as many, in zigzag); -1 if they
     are not whole."""

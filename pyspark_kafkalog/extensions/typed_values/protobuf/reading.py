@@ -12,6 +12,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
+from pyspark_kafkalog.extensions.typed_values.framing import MessageKey
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType, ProtoFile, parse
@@ -101,12 +102,12 @@ class ProtobufDecoder(ColumnDecoder):
                 return None, made
         return self._decoder.decode(values.data, values.starts, values.sizes, entries), made
 
-    def _add(self, schema: RegisteredSchema, indexes: tuple[int, ...]) -> int:
+    def _add(self, schema: RegisteredSchema, key: MessageKey) -> int:
         file = self._files.get(schema)
         if file is None:
             file = self._files[schema] = parse(schema.text, schema.references)
         try:
-            message = file.at(indexes)
+            message = file.keyed(key)
         except SchemaError:
             return WITHOUT
         return self._decoder.add(message)

@@ -157,6 +157,38 @@ class ProtoFile:
             raise SchemaError("Expected the indexes of a message, got none")
         return found
 
+    def keyed(self, key: tuple[int, ...] | int | str) -> MessageType:
+        """The message that a registry's serializers name before a value: see :data:`.framing.MessageKey`.
+
+        :raises SchemaError: if there is none.
+        """
+        if isinstance(key, tuple):
+            return self.at(key)
+        if isinstance(key, int):
+            found = self._by_name()
+            if key >= len(found):
+                raise SchemaError(f"The schema has {len(found)} messages, and none with the number {key}")
+            return found[key]
+        # Apicurio's serializers leave out the messages around one: its readers find the outer ones only.
+        return next((each for each in self.messages if each.name.rpartition(".")[2] == key), None) or (
+            self.message(key)
+        )
+
+    def number(self, message: MessageType) -> int:
+        """The place of one of the messages of this file among all names."""
+        for number, each in enumerate(self._by_name()):
+            if each is message:
+                return number
+        raise SchemaError(f"The {message} is not declared in the schema's own file")
+
+    def _by_name(self) -> list[MessageType]:
+        """All messages of this file by their names, the entries of maps too (Glue's MessageIndexFinder)."""
+        due, found = list(self.messages), list[MessageType]()
+        while due:
+            found.append(due.pop())
+            due += found[-1].messages
+        return sorted(found, key=lambda each: each.name)
+
     def indexes(self, message: MessageType) -> tuple[int, ...]:
         """The indexes of one of the messages of this file."""
         for path, each in _numbered(self.messages, ()):

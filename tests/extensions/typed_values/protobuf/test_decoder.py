@@ -231,7 +231,7 @@ def test_rows_of_several_writers() -> None:
     unknown = (None, "UNKNOWN_ENUM_VALUE_C_7")
     assert shown == [(-3, "Y"), (5, None), (None, "Z"), (None, None), None, unknown, (None, None)]
     assert found.corrupt.tolist() == [3]
-    assert found.reason(3).startswith("expected a zero, the id of a schema and the indexes of its message")
+    assert found.reason(3).startswith("expected the key of a schema and a message of it")
 
 
 def test_a_struct_that_is_not_one_is_corrupt() -> None:
