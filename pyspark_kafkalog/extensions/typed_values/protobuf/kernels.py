@@ -414,7 +414,7 @@ def decode(
                     out64[place(columns, counts, column, VALUES)] = value
             elif store == ONE_BYTE:
                 if fill:
-                    out[place(columns, counts, column, VALUES)] = value
+                    out[place(columns, counts, column, VALUES)] = 1 if value != 0 else 0
             elif store == SUBMESSAGE:
                 if depth + 1 >= STACK:
                     cause = int64(DEPTH)
