@@ -449,6 +449,9 @@ SECTIONS = (
         Option("retain.empty.message.types", _READ, boolean, "false",
                "Read Protobuf messages without fields as a struct of a dummy field, instead of leaving them"
                " out."),
+        Option("convert.any.fields.to.json", _READ, boolean, "false",
+               "Read `google.protobuf.Any` as the JSON of its message, instead of a struct of its type and"
+               " bytes. The schema, or one that it imports, must have the message."),
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the columns `schemaId` and `schemaGuid`, the key of the schema of each value in a format"
                " of a registry, and `keySchemaId` and `keySchemaGuid` for such keys."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +20,12 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     lay_out,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
+from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import any_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import FieldColumn, MessageCompiler
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
+    ANY,
     AS_FROM_PROTOBUF,
     ColumnShape,
     shape_of,
@@ -30,6 +34,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.wire import NotWireError,
 from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES
 
+_NO_TYPES: Mapping[str, MessageType] = {}
 CORRUPT = 0
 """An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
 _TABLE_COLUMNS = 5
@@ -45,7 +50,8 @@ _WHY = {
     kernels.LARGE: "a column of its batch would have 2 GiB or more",
     kernels.FRAMING: "expected the key of a schema and a message of it, as the registry's serializers write"
     " them",
-    kernels.JSON: "expected a google.protobuf.Struct or one of its values",
+    kernels.JSON: "expected a google.protobuf.Struct or one of its values, or an Any of a message that the"
+    " schema has",
     kernels.AGAIN: "a oneof has several of its fields",
 }
 
@@ -57,6 +63,7 @@ class MessageDecoder:
     :param columns: a part of the type of it, which :func:`.check_part` has let pass: structs may have some of
         their fields only, in any order, at any depth. The rest is checked against the end of its message, and
         skipped. By default all.
+    :param types: the messages that an Any may have if it is read as JSON, by their names.
     :raises SchemaError: if Spark has no type for the message.
     """
 
@@ -65,10 +72,11 @@ class MessageDecoder:
         reader: MessageType,
         columns: pa.DataType | None = None,
         options: ProtobufOptions = AS_FROM_PROTOBUF,
+        types: Mapping[str, MessageType] = _NO_TYPES,
     ) -> None:
         shape = shape_of(reader, options)
         self.type: pa.DataType = shape.type if columns is None else columns
-        self._reader = reader
+        self._reader, self._types = reader, types
         self._emits_defaults = options.emits_defaults
         self._columns: list[FieldColumn] = []
         self._lists: dict[int, FieldColumn] = {}
@@ -205,7 +213,9 @@ class MessageDecoder:
         corrupt = faults[kernels.CAUSE] != kernels.FINE
         given = sizes >= 0
         fine = given & ~corrupt
-        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine, self._lists)
+        arrays = _Arrays(
+            table, room[: self._levels], out, None if fine.all() else fine, self._lists, self._types
+        )
         valid = arrays.valid(self._root)
         if corrupt.any():
             valid = corrupt | given
@@ -271,9 +281,10 @@ class _Arrays(DatumArrays):
         out: np.ndarray,
         fine: np.ndarray | None,
         lists: dict[int, FieldColumn],
+        types: Mapping[str, MessageType],
     ) -> None:
         super().__init__(table, lengths, out, fine)
-        self._lists = lists
+        self._lists, self._types = lists, types
 
     def array(self, column: Column, valid: np.ndarray | None) -> pa.Array:
         """The array of a column of which there are the ``valid`` values."""
@@ -303,7 +314,8 @@ class _Arrays(DatumArrays):
         wrong: list[int] = []
         for number, value in enumerate(kinds.dictionary.to_pylist()):
             try:
-                texts.append(json_of(message.name, value))
+                is_any = message.name == ANY
+                texts.append(any_of(value, self._types) if is_any else json_of(message.name, value))
             except NotStructError:
                 texts.append(None)
                 wrong.append(number)

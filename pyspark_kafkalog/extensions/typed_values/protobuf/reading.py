@@ -82,8 +82,11 @@ class ProtobufDecoder(ColumnDecoder):
     def __init__(self, column: ColumnToDecode, registry: RegistryOptions | None) -> None:
         super().__init__(column)
         assert column.schema is not None, "Protobuf has one"
-        message = message_of(column.schema, column.format)
-        self._decoder = MessageDecoder(message, column.type, column.format.protobuf)
+        file = parse(column.schema.text, column.schema.references)
+        message, options = message_in(file, column.format), column.format.protobuf
+        self._decoder = MessageDecoder(
+            message, column.type, options, file.types() if options.any_as_json else {}
+        )
         self._files: dict[RegisteredSchema, ProtoFile] = {}
         self._writers = None
         if column.format.is_registered:

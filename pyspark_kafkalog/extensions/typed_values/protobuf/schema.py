@@ -196,6 +196,12 @@ class ProtoFile:
                 return path
         raise SchemaError(f"The {message} is not declared in the schema's own file")
 
+    def types(self) -> dict[str, MessageType]:
+        """All messages that are known here, by their names; the file's own count before others."""
+        known = {name: each for name, each in _well_known().items() if isinstance(each, MessageType)}
+        given = (*_within(self.others), *self.all())
+        return {**known, **{each.name: each for each in given}}
+
     def all(self) -> list[MessageType]:
         """All messages of this file, those within others too."""
         return list(_within(self.messages))
