@@ -130,7 +130,7 @@ def with_one_of_each(message: MessageType, data: bytes, depth: int = 0) -> bytes
     for number, wire, whole, body in fields_of(data):
         field = known.get(number)
         if field is not None and (
-            wire != wire_type(field) or (not field.is_repeated and not _is_known(field, body))
+            wire != wire_type(field) or (not field.is_repeated and not is_known(field, body))
         ):
             field = None
         if field is not None and field.oneof is not None and last.get(field.oneof, (0, 0))[0] != number:
@@ -160,7 +160,7 @@ def _message(field: MessageField, body: bytes) -> bytes:
     return varint(field.number << 3 | SIZED) + varint(len(body)) + body
 
 
-def _is_known(field: MessageField, body: bytes) -> bool:
+def is_known(field: MessageField, body: bytes) -> bool:
     """Whether an enum has the number that is written, unless it takes any."""
     if field.enum is None or not field.enum.is_closed:
         return True
