@@ -368,7 +368,9 @@ class _Linker:
             or features["field_presence"] != "IMPLICIT"
             or explicit
         )
-        field.checks_utf8 = field.kind == "string" and features["utf8_validation"] == "VERIFY"
+        # Java checks the text of maps whatever the syntax is.
+        is_checked = features["utf8_validation"] == "VERIFY" or self._messages[due.scope].is_map_entry
+        field.checks_utf8 = field.kind == "string" and is_checked
         packable = field.is_repeated and field.kind not in ("string", "bytes", "message")
         packed = {"true": True, "false": False}.get(str(given.options.get("packed")))
         field.is_packed = packable and (
