@@ -47,7 +47,8 @@ def any_of(data: bytes, types: Mapping[str, MessageType]) -> str:
     """
     try:
         return json.dumps(_any(data, types, 0), ensure_ascii=False, separators=(",", ":"))
-    except (NotWireError, UnicodeDecodeError, RecursionError):
+    except (NotWireError, ValueError, TypeError, RecursionError):
+        # Text that isn't UTF-8, or a schema that declares one of the well-known messages otherwise.
         raise NotStructError from None
 
 

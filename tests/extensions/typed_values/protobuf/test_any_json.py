@@ -143,6 +143,8 @@ def test_the_text() -> None:
         any_pb2.Any(value=b"\x08\1").SerializeToString(),
         packed("test.three.Other", b"\x08"),
         packed("test.three.Other", b"\x0b"),
+        packed("test.three.Other", b"\x88\x80\x80\x80\x80\0\1"),
+        packed("test.three.Other", b"\x88\x80\x80\x80\x40\1"),
         packed("google.protobuf.StringValue", b"\x0a\1\xff"),
         packed("google.protobuf.Timestamp", b"\x10\xff\xff\xff\xff\x0f"),
         packed("google.protobuf.Duration", b"\x08\1\x10" + b"\xff" * 9 + b"\1"),
