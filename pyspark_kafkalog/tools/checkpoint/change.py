@@ -154,13 +154,18 @@ def plan_change(
             file=files.folder.label(),
             hint="Copy the checkpoint to a disk, change it there, and copy it back.",
         )
+    is_changed = any(plan.old != plan.new for plan in plans)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     topic_ids = topic_ids or {}
     topics = {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids}
     return CheckpointChange(
         files.location,
         steps,
-        [*notes, *_meaning(files, () if target else steps, moved, repeated, has_sink=sink is not None)],
+        [
+            *notes,
+            *_meaning(files, () if target else steps, moved, repeated),
+            *(_untold_sinks(files) if is_changed and sink is None else ()),
+        ],
         tuple(plans),
         topic_ids,
         topics,
@@ -405,8 +410,6 @@ def _meaning(
     steps: Collection[CheckpointStep],
     moved: Mapping[str, Offsets],
     repeated: Mapping[str, Offsets] | None,
-    *,
-    has_sink: bool,
 ) -> Iterator[str]:
     assert files.newest is not None
     if not files.is_complete and repeated is None:
@@ -437,14 +440,17 @@ def _meaning(
             "If its reader has groupMembership=true, the query goes on where its group is, if that is"
             " further: reset the group, too."
         )
-    if not has_sink:
-        if files.folder.child(_TRANSACTIONS).exists():
-            yield (
-                "The query writes to brokers exactly once: they know the plan as it was, and refuse the next"
-                " micro-batch unless you give them by --with-sink."
-            )
-        else:
-            yield "If the query writes to a log directory by kafkalog, name that by --with-sink."
+
+
+def _untold_sinks(files: CheckpointFiles) -> Iterator[str]:
+    """Say what a sink of this package makes of plans that have changed, if it is not told."""
+    if files.folder.child(_TRANSACTIONS).exists():
+        yield (
+            "The query writes to brokers exactly once: they know the plan as it was, and refuse the next"
+            " micro-batch unless you give them by --with-sink."
+        )
+    else:
+        yield "If the query writes to a log directory by kafkalog, name that by --with-sink."
 
 
 def _meaning_of_empty(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> Iterator[str]:
