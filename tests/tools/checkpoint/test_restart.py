@@ -52,7 +52,7 @@ class Job:
     folder: Path
     name: str | None = None
     stateful: bool = False
-    sink: Mapping[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
     written: int = 0
     reader: Mapping[str, str] = field(default_factory=dict)
 
@@ -244,6 +244,39 @@ def test_a_file_sink_has_the_rows_again(job: Job, tmp_path: Path) -> None:
     job.rewind(RewindTo.OFFSETS, job.at(9, 9))
     job.run()
     assert values() == sorted([*before, 18, 19])
+
+
+def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) -> None:
+    if job.format == "kafka" or "path" not in job.place:
+        pytest.skip("one case is enough")
+    beside = {name: str(tmp_path / name) for name in ("audit", "metrics")}
+    job.reader = {"auditLocation": beside["audit"]}
+    job.sink = {"path": str(tmp_path / "out"), "topic": "o", "callback.class": "metrics"}
+    job.sink |= {"metricsLocation": beside["metrics"], "auditLocation": beside["audit"]}
+    sink = connect(job.sink["path"])
+
+    def check(*by_batch: int) -> None:
+        views = {name: job.spark.read.format("kafkalog").option("view", name) for name in beside}
+        audit = views["audit"].load(beside["audit"]).where("kind = 'SUCCESS'")
+        counted = audit.groupBy("side", "batch").sum("messages").collect()
+        metrics = views["metrics"].load(beside["metrics"]).groupBy("batch").sum("records").collect()
+        expected = dict(enumerate(by_batch))
+        for side in ("consumer", "producer"):
+            assert {batch: count for of, batch, count in counted if of == side} == expected
+        assert dict(map(tuple, metrics)) == expected
+        assert sink.read("o").read_all().num_rows == sum(by_batch)
+
+    for _ in range(2):
+        job.write(10)
+        run_into(job)
+    check(10, 10)
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15)
+    job.forget_last_commit()
+    job.rewind(RewindTo.OFFSETS, job.at(6, 6), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15, 8)
 
 
 @pytest.mark.parametrize("kind", ["directory", "brokers"])
