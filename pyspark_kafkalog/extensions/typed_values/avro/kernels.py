@@ -194,6 +194,13 @@ def decode(
         while True:
             here = np.uint64(step)
             operation = program[here, OPERATION]
+            if operation == CHOOSE and at < end:
+                # Nearly all branches are one byte.
+                byte = int64(data[np.uint64(at)])
+                if byte & 0x81 == 0 and byte >> 1 < program[here, B]:
+                    at += 1
+                    step = program[here, A] + (byte >> 1)
+                    continue
             column = np.uint64(program[here, COLUMN])
             value = int64(0)
             begin = at
