@@ -29,6 +29,8 @@ V2 = {
 
 HAS_AVAILABLE_NOW = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether one run repeats a micro-batch and goes on; Spark 4.0 and 4.1 do that in two."""
+OWN_FAULT = 'because the return value of "scala.Option.get()" is null'
+"""Ends the run in which Spark's own source, in 4.1, has repeated a micro-batch for AvailableNow."""
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -50,7 +52,7 @@ class Job:
     folder: Path
     name: str | None = None
     stateful: bool = False
-    sink: Mapping[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
     written: int = 0
     reader: Mapping[str, str] = field(default_factory=dict)
 
@@ -96,7 +98,12 @@ class Job:
         """Run it until it has read all; returns what came: values, or counts by partition."""
         came: list[Any] = []
         for _ in range(self.runs()):
-            self._run_once(came)
+            try:
+                self._run_once(came)
+            except StreamingQueryException as e:
+                if OWN_FAULT not in str(e) or self.format != "kafka":
+                    raise
+                self._run_once(came)  # the micro-batch is complete by now
         return sorted(came if self.stateful else (int(value) for (value,) in came))
 
     def runs(self) -> int:
@@ -237,6 +244,39 @@ def test_a_file_sink_has_the_rows_again(job: Job, tmp_path: Path) -> None:
     job.rewind(RewindTo.OFFSETS, job.at(9, 9))
     job.run()
     assert values() == sorted([*before, 18, 19])
+
+
+def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) -> None:
+    if job.format == "kafka" or "path" not in job.place:
+        pytest.skip("one case is enough")
+    beside = {name: str(tmp_path / name) for name in ("audit", "metrics")}
+    job.reader = {"auditLocation": beside["audit"]}
+    job.sink = {"path": str(tmp_path / "out"), "topic": "o", "callback.class": "metrics"}
+    job.sink |= {"metricsLocation": beside["metrics"], "auditLocation": beside["audit"]}
+    sink = connect(job.sink["path"])
+
+    def check(*by_batch: int) -> None:
+        views = {name: job.spark.read.format("kafkalog").option("view", name) for name in beside}
+        audit = views["audit"].load(beside["audit"]).where("kind = 'SUCCESS'")
+        counted = audit.groupBy("side", "batch").sum("messages").collect()
+        metrics = views["metrics"].load(beside["metrics"]).groupBy("batch").sum("records").collect()
+        expected = dict(enumerate(by_batch))
+        for side in ("consumer", "producer"):
+            assert {batch: count for of, batch, count in counted if of == side} == expected
+        assert dict(map(tuple, metrics)) == expected
+        assert sink.read("o").read_all().num_rows == sum(by_batch)
+
+    for _ in range(2):
+        job.write(10)
+        run_into(job)
+    check(10, 10)
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15)
+    job.forget_last_commit()
+    job.rewind(RewindTo.OFFSETS, job.at(6, 6), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15, 8)
 
 
 @pytest.mark.parametrize("kind", ["directory", "brokers"])
