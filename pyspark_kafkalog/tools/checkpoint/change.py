@@ -85,7 +85,7 @@ class CheckpointChange:
     """The place of a move."""
     sink: SinkHistory | None = None
     is_stored: bool = True
-    """Whether the topic ids are stored already, and no change was begun and not ended."""
+    """Whether the topic ids and the move are stored already, and no change was begun and not ended."""
 
     @property
     def is_nothing(self) -> bool:
@@ -173,7 +173,9 @@ def plan_change(
         files.kept.child(stamp).label(),
         target,
         sink,
-        files.begun is None and files.state.has_topic_ids(topic_ids, topics, place),
+        files.begun is None
+        and files.state.has_topic_ids(topic_ids, topics, place)
+        and (not target or was_moved(files, target)),
     )
 
 
@@ -235,10 +237,14 @@ class _Made(NamedTuple):
 
 
 def _last_move(files: CheckpointFiles) -> _Made | None:
-    """The last move that was not undone: its plans are not as they were before it."""
+    """The last move that was not undone: its plans are not as they were before it.
+
+    A move that kept all offsets has left the plans as they were, so it counts even if it was undone.
+    """
     for made in _changes(files):
         now = {batch: plan_digest(files.data(batch)) for batch in made.plans if files.has_plan(batch)}
-        if made.target and now != {batch: old for batch, (old, _) in made.plans.items()}:
+        is_same = all(old == new for old, new in made.plans.values())
+        if made.target and (is_same or now != {batch: old for batch, (old, _) in made.plans.items()}):
             return made
     return None
 

@@ -53,6 +53,8 @@ def plan_rewind(
         committed = kafka.groups.committed(value)
         given = {partition: offset.offset for partition, offset in committed.items()}
         read = {topic for topic, _ in _read(files)}
+        if not given:
+            kafka.groups.describe([value])  # which names those that are near, if there is no such group
         value = committed_offsets({p: at for p, at in given.items() if p.topic in read}, value)
     if isinstance(value, Mapping) and not all(isinstance(each, TopicPartition) for each in value):
         raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')

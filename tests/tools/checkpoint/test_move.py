@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_kafkalog import KafkaLogError, connect
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from tests.kafka import Broker
-from tests.tools.checkpoint.checkpoints import at, checkpoint
+from tests.tools.checkpoint.checkpoints import at, checkpoint, complete, plan
 from tests.tools.checkpoint.test_restart import Job
 from tests.tools.checkpoint.test_restart import job as job
 from tests.tools.cli.running import run
@@ -81,6 +82,33 @@ def test_a_map_of_another_topic_of_that_name_is_refused(tmp_path: Path) -> None:
                 found.check_source({"t": "N" * 22})
         else:
             assert {*found.check_source({"t": "N" * 22})} == ({"t"} if source_id else set())
+
+
+def test_a_move_that_keeps_all_offsets_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plans are as they were before it, and later offsets may be others there."""
+    from pyspark_kafkalog.tools.checkpoint.restore_map import RestoreMap
+
+    monkeypatch.setattr(RestoreMap, "check_target", lambda *given: None)  # a directory in a cluster's place
+    logs = tmp_path / "logs"
+    connect(str(logs)).write(pa.table({"value": [b"%d" % n for n in range(20)]}), "t")
+    mapped = [
+        {"topic": "t", "partition": 0, "start": 0, "end": 10, "target": 0},
+        {"topic": "t", "partition": 0, "start": 15, "end": 30, "target": 10},
+        {"done": True},
+    ]
+    here = {"start": 0, "end": 30, "target": "t", "base": 0}
+    (planned,) = PLAN["partitions"]  # type: ignore[misc, attr-defined]
+    file = a_map(tmp_path, mapped, partitions=[{**planned, **here}])
+    folder = checkpoint(tmp_path / "c", [[at(t={0: 10})]])
+    words = ("checkpoint", "move", folder, logs, "--map", file, "--stopped", "--execute")
+    for _ in range(2):  # the second one as after a kill
+        assert run(*words).code == 0
+        assert (folder / "offsets" / "0").read_text().endswith(at(t={0: 10}))
+    plan(folder, 1, at(t={0: 18}))
+    complete(folder, 1)
+    again = run(*words)
+    assert (again.code, "was moved to" in again.err) == (2, True)
+    assert (folder / "offsets" / "1").read_text().endswith(at(t={0: 18}))
 
 
 def test_another_place_and_a_restore_that_is_not_done_are_refused(tmp_path: Path) -> None:
