@@ -125,7 +125,15 @@ def position(folder: Path) -> Offsets:
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-@pytest.mark.parametrize("ends", [(1, 3), (9, 11), (15, 20), (1, 20)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param((1, 3), marks=pytest.mark.long),
+        (9, 11),
+        pytest.param((15, 20), marks=pytest.mark.long),
+        pytest.param((1, 20), marks=pytest.mark.long),
+    ],
+)
 def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_complete: bool) -> None:
     new = {T0: ends[0], T1: ends[1]}
     old = {T0: 12, T1: 12} if is_complete else {T0: 8, T1: 8}

@@ -13,7 +13,7 @@ from pyspark_kafkalog import KafkaLogError, connect
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from tests.kafka import Broker
 from tests.tools.checkpoint.checkpoints import at, checkpoint, complete, plan
-from tests.tools.checkpoint.test_restart import Job
+from tests.tools.checkpoint.test_restart import LONG, Job
 from tests.tools.checkpoint.test_restart import job as job
 from tests.tools.cli.running import run
 
@@ -123,7 +123,14 @@ def test_another_place_and_a_restore_that_is_not_done_are_refused(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.broker
-@pytest.mark.parametrize(("stateful", "version"), [(False, "v1"), (True, "v1"), (True, "v2")])
+@pytest.mark.parametrize(
+    ("stateful", "version"),
+    [
+        pytest.param(False, "v1", marks=LONG),
+        pytest.param(True, "v1", marks=LONG),
+        (True, "v2"),
+    ],
+)
 def test_a_query_that_is_moved(
     job: Job, spark: SparkSession, broker: Broker, tmp_path: Path, stateful: bool, version: str
 ) -> None:

@@ -145,7 +145,15 @@ def broker_place(broker: Broker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap}
 
 
-@pytest.fixture(params=["kafka", "kafkalog", "directory"])
+LONG = pytest.mark.long
+
+
+def on(*readers: object) -> pytest.MarkDecorator:
+    """The readers of the job of a test."""
+    return pytest.mark.parametrize("job", readers, indirect=True)
+
+
+@pytest.fixture(params=["kafkalog", pytest.param("kafka", marks=LONG), pytest.param("directory", marks=LONG)])
 def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp_path: Path) -> Job:
     session = spark.newSession()
     register(session)
@@ -158,7 +166,8 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp
     return Job(session, "kafka" if request.param == "kafka" else "kafkalog", place, topic, tmp_path)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@on("kafka", "kafkalog", "directory")
+@pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=LONG)])
 def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     if version == "v2":
         job.use_v2()
@@ -180,7 +189,7 @@ def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     assert job.run() == job.expected(13, 0)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("stateful", [False, pytest.param(True, marks=LONG)])
 @pytest.mark.parametrize("ends", [(2, 3), (9, 9), (10, 10), (7, 12)])
 def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
     job: Job, ends: tuple[int, int], stateful: bool
@@ -206,8 +215,8 @@ def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
         assert job.run() == [(0, counts[0] + 1), (1, counts[1] + 1)]
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=LONG), "v2"])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=LONG), True])
 def test_state_is_kept_as_it_is(job: Job, version: str, killed: bool) -> None:
     if version == "v2":
         job.use_v2()
@@ -246,9 +255,8 @@ def test_a_file_sink_has_the_rows_again(job: Job, tmp_path: Path) -> None:
     assert values() == sorted([*before, 18, 19])
 
 
+@on("directory")
 def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) -> None:
-    if job.format == "kafka" or "path" not in job.place:
-        pytest.skip("one case is enough")
     beside = {name: str(tmp_path / name) for name in ("audit", "metrics")}
     job.reader = {"auditLocation": beside["audit"]}
     job.sink = {"path": str(tmp_path / "out"), "topic": "o", "callback.class": "metrics"}
@@ -279,13 +287,12 @@ def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) 
     check(10, 10, 15, 8)
 
 
+@on("kafkalog", pytest.param("directory", marks=LONG))
 @pytest.mark.parametrize("kind", ["directory", "brokers"])
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=LONG), True])
 def test_an_exactly_once_sink_is_told(
     job: Job, tmp_path: Path, broker: Broker, kind: str, killed: bool
 ) -> None:
-    if job.format == "kafka":
-        pytest.skip("a sink of this package has the reader of this package")
     target = f"{job.topic}-out"
     place = {"path": str(tmp_path / "out")}
     job.sink = {**place, "topic": target}
