@@ -12,6 +12,7 @@ __all__ = [
     "KAFKA_VERSION",
     "OLDEST_KAFKA_VERSION",
     "OLD_KAFKA_VERSION",
+    "apicurio_protobuf_serde_jars",
     "apicurio_registry",
     "apicurio_serde_jars",
     "delta_jars",
@@ -58,6 +59,10 @@ _GLUE_SERDE = ("software.amazon.glue:schema-registry-serde:1.1.24",)
 _APICURIO_SERDE = (
     "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.7",
     "io.apicurio:apicurio-registry-jsonschema-serde-kafka:3.1.7",
+    "org.apache.kafka:kafka-clients:3.9.2",
+)
+_APICURIO_PROTOBUF_SERDE = (
+    "io.apicurio:apicurio-registry-protobuf-serde-kafka:3.1.7",
     "org.apache.kafka:kafka-clients:3.9.2",
 )
 _DELTA = ("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
@@ -117,6 +122,11 @@ def glue_serde_jars() -> Path:
 def apicurio_serde_jars() -> Path:
     """The folder with the jars of Apicurio's serializers."""
     return resolve("apicurio-serde-3.1.7", _APICURIO_SERDE)
+
+
+def apicurio_protobuf_serde_jars() -> Path:
+    """The folder with the jars of Apicurio's serializers of Protobuf."""
+    return resolve("apicurio-protobuf-serde-3.1.7", _APICURIO_PROTOBUF_SERDE)
 
 
 def mirror_maker_jars() -> Path:

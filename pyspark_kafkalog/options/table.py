@@ -158,7 +158,7 @@ HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
 VALUE_FORMATS = (
     *("avro", "confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
     *("json", "confluent-json", "glue-json", "apicurio-json"),
-    *("protobuf", "confluent-protobuf"),
+    *("protobuf", "confluent-protobuf", "glue-protobuf", "apicurio-protobuf"),
 )
 _OTHER_FORMATS = "Others are read as bytes: a cast makes them text, and a transform decodes them."
 _SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)
@@ -449,6 +449,9 @@ SECTIONS = (
         Option("retain.empty.message.types", _READ, boolean, "false",
                "Read Protobuf messages without fields as a struct of a dummy field, instead of leaving them"
                " out."),
+        Option("convert.any.fields.to.json", _READ, boolean, "false",
+               "Read `google.protobuf.Any` as the JSON of its message, instead of a struct of its type and"
+               " bytes. The schema, or one that it imports, must have the message."),
         Option("includeSchemaId", _READ, boolean, "false",
                "Read the columns `schemaId` and `schemaGuid`, the key of the schema of each value in a format"
                " of a registry, and `keySchemaId` and `keySchemaGuid` for such keys."),

@@ -6,9 +6,10 @@ import json
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import col, lit, to_json
 
 from pyspark_kafkalog import connect, dead_letters
 from tests.schema_registry import SchemaRegistryServer
@@ -73,3 +74,72 @@ def test_what_can_not_be_decoded(spark: SparkSession, tmp_path: Path, options: d
     lines = run(*shell, "--skip-damaged").out.splitlines()
     assert json.loads(lines[0])["value"]["name"] == "user-0"
     assert len(lines) == 2
+
+
+FORMATS = {
+    "json": {},
+    "avro": {
+        "value.schema": json.dumps(
+            {
+                "type": "record",
+                "name": "Item",
+                "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+            }
+        )
+    },
+    "protobuf": {
+        "value.schema": 'syntax = "proto3"; message Item { optional int64 id = 1; string name = 2; }'
+    },
+    "confluent-avro": {"auto.register.schemas": "true"},
+    "confluent-json": {"auto.register.schemas": "true"},
+    "confluent-protobuf": {"auto.register.schemas": "true"},
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_everywhere(
+    spark: SparkSession, registry: SchemaRegistryServer, tmp_path: Path, name: str
+) -> None:
+    """A stream with audits, a transform, dead letters and exactly once; then redrive sends these back."""
+    topic, root, audit = f"items-{uuid.uuid4().hex[:8]}", str(tmp_path / "log"), str(tmp_path / "audit")
+    given = {"value.format": name, "auditLocation": audit}
+    if "-" in name:
+        given["schema.registry.url"] = registry.url
+    rows = spark.range(20).selectExpr("struct(id, concat('user-', id) AS name) AS value").coalesce(1)
+    writer = rows.write.format("kafkalog").mode("append")
+    writer.options(**given, **FORMATS[name]).option("topic", topic).save(root)
+    (good,) = connect(root).read(topic, columns=["value"]).read_all().column("value").to_pylist()[:1]
+    connect(root).write(pa.table({"value": [good[:-3]]}), topic)
+    schema = FORMATS[name].get("value.schema", "id bigint, name string" if name == "json" else None)
+    more = {} if schema is None else {"value.schema": schema}
+    reader = spark.readStream.format("kafkalog").options(**given, **more, subscribe=topic)
+    reader = reader.options(
+        startingOffsets="earliest",
+        includeCorrupt="true",
+        transform="tests.plugins:same",
+        maxOffsetsPerTrigger=12,
+    )
+    both = {"topic": lit("clean"), "value": to_json(col("value"))}
+    for _ in range(2):
+        query = (
+            dead_letters(reader.load(root), "dead", both)
+            .writeStream.format("kafkalog")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", root)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        clean = connect(root).read("clean", columns=["value"]).read_all().column("value").to_pylist()
+        assert sorted(json.loads(value)["id"] for value in clean) == [*range(20)]
+        (letter,) = connect(root).read("dead", columns=["value"]).read_all().column("value").to_pylist()
+        assert letter == good[:-3]
+    connect(root).records.redrive("dead", first=True, execute=True)
+    assert connect(root).read(topic, columns=["value"]).read_all().column("value").to_pylist()[-1] == letter
+    counted = spark.read.format("kafkalog").option("view", "audit").load(audit)
+    sums = counted.where(col("topic") == topic).groupBy("side", "kind").sum("messages").collect()
+    assert {tuple(row) for row in sums} == {
+        ("producer", "ATTEMPT", 20),
+        ("producer", "SUCCESS", 20),
+        ("consumer", "SUCCESS", 21),
+    }

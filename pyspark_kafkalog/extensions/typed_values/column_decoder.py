@@ -47,8 +47,9 @@ class ColumnToDecode(ABC):
 
     ``schema`` is the reader's, if the format has one, and ``type`` a part of what it gives; None if the
     values are not wanted. ``id_columns`` are those with the keys of their schemas that are wanted. With
-    ``keeps_corrupt`` there is one with the records that can't be decoded. With ``of_whole`` the records are
-    whole large messages. A subclass is a format.
+    ``keeps_corrupt`` there is one with the records that can't be decoded. With ``takes_foreign`` these may
+    be values of a schema that can't be read with the reader's, which end a query otherwise. With
+    ``of_whole`` the records are whole large messages. A subclass is a format.
     """
 
     format: ColumnFormat
@@ -56,6 +57,7 @@ class ColumnToDecode(ABC):
     type: pa.DataType | None
     id_columns: tuple[str, ...]
     keeps_corrupt: bool
+    takes_foreign: bool
     of_whole: bool
 
     @classmethod
@@ -67,12 +69,14 @@ class ColumnToDecode(ABC):
         options: ReadOptions,
     ) -> Self:
         """The column, for a reader that wants all that its options make."""
+        keeps_corrupt = CORRUPT_FIELD[0] in options.record_fields
         return cls(
             column,
             schema,
             kind,
             id_columns=tuple(column.id_columns),
-            keeps_corrupt=CORRUPT_FIELD[0] in options.record_fields,
+            keeps_corrupt=keeps_corrupt,
+            takes_foreign=keeps_corrupt,
             of_whole=messages_of(options).are_joined,
         )
 

@@ -25,7 +25,8 @@ class DecodedBodies:
 
     :ivar array: of the decoder's type, a row each. A null body is null. A corrupt one is a struct of nulls if
         the type is a struct, as Spark's functions give it in PERMISSIVE mode, and else null.
-    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes of the format's kernels.
+    :ivar causes: int64, a row each: 0, or why it is corrupt, one of the causes of the format's kernels. Rows
+        of a foreign schema have the whole reason in place of a path.
     """
 
     array: pa.Array
@@ -42,6 +43,8 @@ class DecodedBodies:
     def reason(self, row: int) -> str:
         """The reason why a row is corrupt: the field, what was expected there, and the byte of the body."""
         cause, step, byte = (int(number) for number in self._faults[:, row])
+        if cause not in self._why:
+            return self._paths[step]
         path = self._paths[step].removeprefix(".") if step >= 0 else ""
         return f"{f'{path}: ' if path else ''}{self._why[cause]}, at byte {byte}"
 
@@ -65,6 +68,27 @@ class Column:
     children: dict[str, Column] = field(default_factory=dict)
     items: int = 0
     """The level of a list's or a map's items."""
+
+
+class GrowingRows:
+    """Rows that are added to one another, in an array that doubles so that many cost what each costs."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._room, self.count = rows, len(rows)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All of them; a view, until more are added."""
+        return self._room[: self.count]
+
+    def add(self, rows: np.ndarray) -> None:
+        count = self.count + len(rows)
+        if count > len(self._room):
+            room = np.empty((max(count, 2 * len(self._room)), *rows.shape[1:]), self._room.dtype)
+            room[: self.count] = self.rows
+            self._room = room
+        self._room[self.count : count] = rows
+        self.count = count
 
 
 def lay_out(columns: Sequence[Column], table: np.ndarray, room: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -47,11 +47,19 @@ _MOST_INDEXES = 100
 """Protobuf's messages in one another."""
 
 
+_MOST_BYTES = 5
+"""Bytes of a varint of 32 bits."""
+MessageKey: TypeAlias = tuple[int, ...] | int | str
+"""A message of a schema: the indexes that lead there (Confluent), its place among all names (Glue), or its
+own name (Apicurio)."""
+_T = TypeVar("_T")
+
+
 class WriterKey(NamedTuple):
-    """The schema of a value: its key, and of Protobuf the message in it, as the indexes that lead there."""
+    """The schema of a value: its key, and of Protobuf that of the message in it."""
 
     schema: Key
-    message: tuple[int, ...] = ()
+    message: MessageKey = ()
 
 
 class WriterKeys(NamedTuple):
@@ -105,12 +113,13 @@ class _Framing(ABC):
 
     def __init__(self, column: ColumnToDecode) -> None:
         self._column = column
+        self._has_message = column.format.encoding == "protobuf"
         self._headers = self._of_headers()
 
     def find(self, values: ColumnValues) -> tuple[ColumnValues, WriterKeys]:
         """The bodies of the values, and the keys of their schemas."""
         batch, data, starts, sizes, _ = values
-        rows, codes, found = self._in_headers(batch.column(HEADERS_FIELD[0]))
+        rows, codes, found = _in_headers(batch.column(HEADERS_FIELD[0]), self._headers)
         is_value = sizes[rows] >= 0
         rows, codes = rows[is_value], codes[is_value]
         is_bare = np.ones(sizes.size, bool)
@@ -122,8 +131,15 @@ class _Framing(ABC):
         numbers = np.full(sizes.size, -1, np.int64)
         numbers[rows] = codes
         numbers[prefixed] = of_prefixed + len(found)
+        whole = starts.copy(), sizes.copy()
         values = self._behind(values, numbers, prefixed, lengths)
-        return values, WriterKeys(numbers, [*found, *keys], prefixed)
+        keys = [*found, *keys]
+        if self._has_message:
+            of_schemas = numbers
+            numbers, keys = self._with_messages(values, numbers, keys)
+            lost = np.flatnonzero((of_schemas >= 0) & (numbers < 0))
+            values.starts[lost], values.sizes[lost] = whole[0][lost], whole[1][lost]
+        return values, WriterKeys(numbers, keys, prefixed)
 
     @abstractmethod
     def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
@@ -151,26 +167,14 @@ class _Framing(ABC):
         values.sizes[rows] -= lengths
         return values
 
-    def _in_headers(self, headers: pa.ListArray) -> tuple[np.ndarray, np.ndarray, list[WriterKey]]:
-        """The rows whose headers have a key, the number of each one's, and the keys."""
-        offsets, _ = list_column(headers)
-        first, last = int(offsets[0]), int(offsets[-1])
-        pairs = headers.values.slice(first, last - first)
-        rows, codes = np.empty(0, np.int64), np.empty(0, np.int64)
-        found: list[WriterKey] = []
-        for name, read in self._headers.items():
-            named = pc.fill_null(pc.equal(pairs.field("key"), name), False)
-            places = pc.indices_nonzero(named)
-            numbers, keys = _keys(pairs.field("value").take(places), read)
-            of_keys = places.to_numpy()[numbers >= 0] + first
-            rows = np.append(rows, np.searchsorted(offsets, of_keys, side="right") - 1)
-            codes = np.append(codes, numbers[numbers >= 0] + len(found))
-            found += keys
-        if len(self._headers) > 1:
-            in_order = np.argsort(rows, kind="stable")
-            rows, codes = rows[in_order], codes[in_order]
-        is_last = np.append(rows[1:] != rows[:-1], True)[: rows.size]
-        return rows[is_last], codes[is_last], found
+    def _with_messages(
+        self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
+    ) -> tuple[np.ndarray, list[WriterKey]]:
+        """The numbers and keys of the same rows with the message of Protobuf, behind which bodies begin.
+
+        A row that lacks one loses its key.
+        """
+        return numbers, keys  # which have it
 
 
 class ConfluentFraming(_Framing):
@@ -181,7 +185,6 @@ class ConfluentFraming(_Framing):
 
     def __init__(self, column: ColumnToDecode) -> None:
         super().__init__(column)
-        self._has_message = column.format.encoding == "protobuf"
 
     def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
         return {f"__{self._column.name}_schema_id": self._key}
@@ -227,6 +230,28 @@ class _ApicurioFraming(_Framing):
 
     def _key(self, text: bytes) -> WriterKey | None:
         return _bare(apicurio_key(text))
+
+    def _with_messages(
+        self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
+    ) -> tuple[np.ndarray, list[WriterKey]]:
+        """See :meth:`_Framing._with_messages`. Apicurio 2 has no name before a body if it is in a header."""
+        header = "apicurio.protobuf.type" if self._column.name == "value" else "apicurio.protobuf.type.key"
+        rows, codes, named = _in_headers(values.batch.column(HEADERS_FIELD[0]), {header: _text})
+        of_headers = np.full(numbers.size, -1, np.int64)
+        of_headers[rows] = codes
+        rows = np.flatnonzero(numbers >= 0)
+        lengths = _name_sizes(values.data, values.starts[rows], values.sizes[rows])
+        rows, lengths = rows[lengths > 0], lengths[lengths > 0]
+        codes, names = _keys(_spans(values.data, values.starts[rows], lengths), read_name)
+        messages = list(dict.fromkeys([*named, *names]))
+        of_names = np.array([messages.index(name) for name in names], np.int64)
+        codes = of_names[codes]
+        is_name = (of_headers[rows] < 0) | (of_headers[rows] == codes)
+        rows, lengths = rows[is_name], lengths[is_name]
+        of_headers[rows] = codes[is_name]
+        values.starts[rows] += lengths
+        values.sizes[rows] -= lengths
+        return _paired(numbers, keys, of_headers, messages)
 
 
 class _AzureFraming(_Framing):
@@ -290,6 +315,19 @@ class GlueFraming(_Framing):
             end += len(text)
         return values._replace(data=np.concatenate(parts)) if len(parts) > 1 else values
 
+    def _with_messages(
+        self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
+    ) -> tuple[np.ndarray, list[WriterKey]]:
+        rows = np.flatnonzero(numbers >= 0)
+        lengths = _number_sizes(values.data, values.starts[rows], values.sizes[rows])
+        rows, lengths = rows[lengths > 0], lengths[lengths > 0]
+        codes, messages = _keys(_spans(values.data, values.starts[rows], lengths), read_number)
+        of_rows = np.full(numbers.size, -1, np.int64)
+        of_rows[rows] = codes
+        values.starts[rows] += lengths
+        values.sizes[rows] -= lengths
+        return _paired(numbers, keys, of_rows, messages)
+
 
 _FRAMINGS: Mapping[str, Callable[[ColumnToDecode], Framing]] = {
     CONFLUENT: ConfluentFraming,
@@ -303,9 +341,49 @@ def _bare(schema: Key | None) -> WriterKey | None:
     return None if schema is None else WriterKey(schema)
 
 
-def _keys(
-    texts: pa.BinaryArray, read: Callable[[bytes], WriterKey | None]
+def _paired(
+    numbers: np.ndarray, keys: list[WriterKey], of_rows: np.ndarray, messages: Sequence[MessageKey]
 ) -> tuple[np.ndarray, list[WriterKey]]:
+    """The numbers and keys of rows with their messages; a row without a key or a message has none.
+
+    :param of_rows: the number of each row's message, or -1.
+    """
+    is_key = (numbers >= 0) & (of_rows >= 0)
+    pairs, of_pairs = np.unique(numbers[is_key] * len(messages) + of_rows[is_key], return_inverse=True)
+    found = np.full(numbers.size, -1, np.int64)
+    found[is_key] = of_pairs
+    made = [divmod(pair, len(messages)) for pair in pairs.tolist()]
+    return found, [WriterKey(keys[number].schema, messages[message]) for number, message in made]
+
+
+def _in_headers(
+    headers: pa.ListArray, readers: Mapping[str, Callable[[bytes], _T | None]]
+) -> tuple[np.ndarray, np.ndarray, list[_T]]:
+    """The rows whose headers have a key, the number of each one's, and the keys.
+
+    :param readers: the headers that may have one, each with what reads it.
+    """
+    offsets, _ = list_column(headers)
+    first, last = int(offsets[0]), int(offsets[-1])
+    pairs = headers.values.slice(first, last - first)
+    rows, codes = np.empty(0, np.int64), np.empty(0, np.int64)
+    found: list[_T] = []
+    for name, read in readers.items():
+        named = pc.fill_null(pc.equal(pairs.field("key"), name), False)
+        places = pc.indices_nonzero(named)
+        numbers, keys = _keys(pairs.field("value").take(places), read)
+        of_keys = places.to_numpy()[numbers >= 0] + first
+        rows = np.append(rows, np.searchsorted(offsets, of_keys, side="right") - 1)
+        codes = np.append(codes, numbers[numbers >= 0] + len(found))
+        found += keys
+    if len(readers) > 1:
+        in_order = np.argsort(rows, kind="stable")
+        rows, codes = rows[in_order], codes[in_order]
+    is_last = np.append(rows[1:] != rows[:-1], True)[: rows.size]
+    return rows[is_last], codes[is_last], found
+
+
+def _keys(texts: pa.BinaryArray, read: Callable[[bytes], _T | None]) -> tuple[np.ndarray, list[_T]]:
     """The number of the key that each text is, -1 for another text, and the keys."""
     found = texts.dictionary_encode()
     of_texts = [read(text or b"") for text in found.dictionary.to_pylist()]
@@ -331,6 +409,41 @@ def _message_sizes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> n
     found = np.empty(starts.size, np.int64)
     kernels.measure_indexes(data, starts, sizes, found)
     return found
+
+
+def _number_sizes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The bytes of the varint at each of ``starts``; -1 where it is not whole."""
+    places = np.arange(_MOST_BYTES)
+    is_last = np.zeros((starts.size, _MOST_BYTES), bool)
+    is_inside = places < sizes[:, None]
+    is_last[is_inside] = data[(starts[:, None] + places)[is_inside]] < 0x80
+    return np.where(is_last.any(axis=1), is_last.argmax(axis=1) + 1, -1)
+
+
+def _name_sizes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """The bytes of the name of a message at each of ``starts``; -1 where there is none."""
+    from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
+
+    found = np.empty(starts.size, np.int64)
+    kernels.measure_names(data, starts, sizes, found)
+    return found
+
+
+def read_number(text: bytes) -> int:
+    """The number that a varint is, as AWS Glue's serializers have it of a message."""
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(text))
+
+
+def read_name(text: bytes) -> str:
+    """The name of a message that Apicurio's serializers write before a body: a Ref behind its size."""
+    from pyspark_kafkalog.extensions.typed_values.protobuf.wire import read_varint
+
+    _, at = read_varint(text, 0)
+    return text[read_varint(text, at + 1)[1] :].decode()
+
+
+def _text(text: bytes) -> str | None:
+    return text.decode(errors="replace") or None
 
 
 def read_message(text: bytes) -> tuple[int, ...] | None:

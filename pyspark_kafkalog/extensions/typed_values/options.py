@@ -34,7 +34,15 @@ JSON = "json"
 _CORRUPT, _ZONE = "columnNameOfCorruptRecord", "timeZone"
 _JSON = tuple(name for name in VALUE_FORMATS if name.endswith(JSON))
 _PROTOBUF = tuple(name for name in VALUE_FORMATS if name.endswith("protobuf"))
-_OF_PROTOBUF = ("recursive.fields", "enums.as", "emit.default", "upcast.", "unwrap.", "retain.empty")
+_OF_PROTOBUF = (
+    "recursive.fields",
+    "enums.as",
+    "emit.default",
+    "upcast.",
+    "unwrap.",
+    "retain.empty",
+    "convert.",
+)
 _NEED_SCHEMA = {
     "avro": "the Avro schema, as JSON",
     "protobuf": "the text of the .proto file, or its descriptors in base64",

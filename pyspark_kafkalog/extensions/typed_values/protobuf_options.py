@@ -16,6 +16,7 @@ class ProtobufOptions:
     :ivar upcasts_unsigned: whether unsigned numbers have a type that holds them all.
     :ivar unwraps: whether a wrapper such as ``Int64Value`` is its value.
     :ivar keeps_empty: whether a message without fields is a struct, and not left out.
+    :ivar any_as_json: whether an ``Any`` is its JSON.
     """
 
     max_depth: int = from_option("recursive.fields.max.depth")
@@ -24,3 +25,4 @@ class ProtobufOptions:
     upcasts_unsigned: bool = from_option("upcast.unsigned.ints")
     unwraps: bool = from_option("unwrap.primitive.wrapper.types")
     keeps_empty: bool = from_option("retain.empty.message.types")
+    any_as_json: bool = from_option("convert.any.fields.to.json")

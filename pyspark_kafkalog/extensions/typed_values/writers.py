@@ -14,7 +14,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
     segments_in,
 )
-from pyspark_kafkalog.extensions.typed_values.framing import WriterKey, WriterKeys, framing_of
+from pyspark_kafkalog.extensions.typed_values.framing import MessageKey, WriterKey, WriterKeys, framing_of
 from pyspark_kafkalog.extensions.typed_values.registries.contract import shown
 from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
@@ -28,17 +28,19 @@ class Writers:
     """The writers of a column.
 
     :param registry: where their schemas are.
-    :param add: gives the decoder's entry for a schema and the indexes of a message in it, or :data:`WITHOUT`
+    :param add: gives the decoder's entry for a schema and the key of a message in it, or :data:`WITHOUT`
         if it has no such message; it raises SchemaError if the schema can't be read with the reader's.
+    :param refuse: gives the entry for rows that can't be decoded for a reason.
     """
 
     def __init__(
         self,
         column: ColumnToDecode,
         registry: RegistryOptions,
-        add: Callable[[RegisteredSchema, tuple[int, ...]], int],
+        add: Callable[[RegisteredSchema, MessageKey], int],
+        refuse: Callable[[str], int],
     ) -> None:
-        self._column, self._add = column, add
+        self._column, self._add, self._refuse = column, add, refuse
         self._registry = registry_of(registry)
         self._framing = framing_of(column)
         self._entries: dict[WriterKey, int] = {}
@@ -49,7 +51,7 @@ class Writers:
 
         There are no entries where only the keys are wanted.
 
-        :raises SchemaError: if a schema can't be read with the reader's.
+        :raises SchemaError: if a schema can't be read with the reader's, unless such values are kept.
         :raises SchemaRegistryError: if the registry does not know one, or does not answer.
         """
         bodies, found = self._framing.find(values)
@@ -70,7 +72,8 @@ class Writers:
         A value may look like one by chance, so the registry is asked for the first one.
         """
         known = [number for number, key in enumerate(found.keys) if key in self._entries]
-        rows = found.prefixed[~np.isin(found.numbers[found.prefixed], known)]
+        rows = found.prefixed[found.numbers[found.prefixed] >= 0]
+        rows = rows[~np.isin(found.numbers[rows], known)]
         if self._column.name != "value" or not rows.size:
             return
         for row in rows[segments_in(batch.take(pa.array(rows)))].tolist():
@@ -93,12 +96,16 @@ class Writers:
                     )
                 entry = self._add(schema, key.message)
             except SchemaError as e:
-                raise SchemaError(
-                    f"The {self._column.name} can't be read with the schema of this query: schema"
-                    f" {shown(key.schema)}: {e.message}",
-                    hint=e.hint or f"Give a schema that can read both as {self._column.name}.schema.",
-                    **place(row),
-                ) from None
+                why = f"schema {shown(key.schema)}: {e.message}"
+                if not self._column.takes_foreign:
+                    raise SchemaError(
+                        f"The {self._column.name} can't be read with the schema of this query: {why}",
+                        hint=e.hint
+                        or f"Give a schema that can read both as {self._column.name}.schema. Or set"
+                        " includeCorrupt=true: such records are whole in the column corrupt then.",
+                        **place(row),
+                    ) from None
+                entry = self._refuse(why)
             except KafkaLogError as e:
                 raise type(e)(e.message, hint=e.hint, **place(row)) from None
             self._entries[key] = entry

@@ -80,7 +80,7 @@ def plan_rewind(
         steps,
         repeated=repeated_ends(files, place, goal, known),
         with_state=with_state,
-        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
+        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id, location),
         topic_ids=topic_ids,
         place=where,
         notes=notes,

@@ -98,8 +98,9 @@ class Records:
             )
         formats = None
         if any(f"{column}.{part}" in given for column in ID_COLUMNS for part in ("format", "schema")):
-            mode = "PERMISSIVE" if skip_damaged else "FAILFAST"
-            formats = read_options({**self._kafka.options, "subscribe": topic, "mode": mode}, batch=True)
+            # The column of corrupt records is not read, but with it a foreign schema ends nothing.
+            mode = {"includeCorrupt": "true"} if skip_damaged else {"mode": "FAILFAST"}
+            formats = read_options({**self._kafka.options, "subscribe": topic, **mode}, batch=True)
         return read_records(
             self._kafka.place,
             topic,

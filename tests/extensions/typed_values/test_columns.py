@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.extensions.typed_values.columns import check_part
+from pyspark_kafkalog.extensions.typed_values.columns import GrowingRows, check_part
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
 
 FULL = "a int, b struct<x: int, y: string>, c array<struct<z: int, w: int>>, m map<string, struct<v: int>>"
@@ -36,3 +37,16 @@ def test_structs_may_have_some_fields(wanted: str) -> None:
 def test_what_is_no_part(wanted: str, said: str) -> None:
     with pytest.raises(OptionError, match=said):
         check_part(parse_ddl(wanted), parse_ddl(FULL), "value")
+
+
+def test_rows_are_added_without_copying_all_of_them() -> None:
+    """As many times as they double: a topic with a thousand schemas adds to them a thousand times."""
+    rows, moves, parts = GrowingRows(np.zeros((1, 3), np.int64)), 0, []
+    for number in range(1000):
+        before = rows.rows
+        parts.append(np.full((50, 3), number, np.int64))
+        rows.add(parts[-1])
+        moves += not np.shares_memory(before, rows.rows)
+    assert moves < 20
+    assert rows.count == 50_001
+    np.testing.assert_array_equal(rows.rows[1:], np.concatenate(parts))

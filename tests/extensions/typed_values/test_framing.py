@@ -143,7 +143,7 @@ def test_the_header_of_glue() -> None:
         *(b"\3\1" + GUID.bytes + small, b"\2\0" + GUID.bytes + small, b"\3\0" + GUID.bytes[:15]),
         *(b"\3\5" + GUID.bytes + small, b"\3\5" + GUID.bytes, b""),
     ]
-    assert find(values, framing=framing_of, registry="glue") == [
+    assert find(values, framing=framing_of, registry="glue", encoding="avro") == [
         (WriterKey(GUID), small),
         (WriterKey(OTHER), large),
         (None, None),
@@ -151,7 +151,7 @@ def test_the_header_of_glue() -> None:
         (WriterKey(GUID), b""),
         *((None, value) for value in values[5:]),
     ]
-    assert find([None], framing=framing_of, registry="glue") == [(None, None)]
+    assert find([None], framing=framing_of, registry="glue", encoding="avro") == [(None, None)]
 
 
 def test_zlib_of_a_batch_has_a_bound() -> None:
@@ -161,10 +161,13 @@ def test_zlib_of_a_batch_has_a_bound() -> None:
         return GlueFraming(column, largest=1000)
 
     half, more = (b"\3\5" + GUID.bytes + zlib.compress(bytes(size)) for size in (500, 1001))
-    assert find([half, half], framing=framing) == [(WriterKey(GUID), bytes(500))] * 2
-    assert find([more, half], framing=framing) == [(None, more), (WriterKey(GUID), bytes(500))]
+    assert find([half, half], framing=framing, encoding="avro") == [(WriterKey(GUID), bytes(500))] * 2
+    assert find([more, half], framing=framing, encoding="avro") == [
+        (None, more),
+        (WriterKey(GUID), bytes(500)),
+    ]
     with pytest.raises(TooLargeBatchError):
-        find([half, half, half], framing=framing)
+        find([half, half, half], framing=framing, encoding="avro")
 
 
 def test_the_ids_of_apicurio() -> None:
@@ -183,8 +186,53 @@ def test_the_ids_of_apicurio() -> None:
         (b"x", [by_content, by_global], ApicurioId("contentId", 8), b"x"),
         (None, [by_content], None, None),
     ]
-    found = find([row[0] for row in rows], [row[1] for row in rows], framing_of, registry="apicurio")
+    found = find(
+        [row[0] for row in rows], [row[1] for row in rows], framing_of, registry="apicurio", encoding="avro"
+    )
     assert found == [(None if key is None else WriterKey(key), body) for _, _, key, body in rows]
+
+
+def test_the_number_of_a_message_of_glue() -> None:
+    """It begins the body, which may be compressed; a value without one stays as it is."""
+    plain, packed = glue_header(GUID), b"\3\5" + GUID.bytes
+    values = [
+        plain + b"\0body",
+        packed + zlib.compress(b"\x81\x01body"),
+        plain + b"\1",
+        None,
+        *(plain, plain + b"\xff" * 5 + b"\1", packed + zlib.compress(b"\x80")),
+    ]
+    keys = [WriterKey(GUID, number) for number in (0, 129, 1)]
+    assert find(values, framing=framing_of, registry="glue") == [
+        *zip(keys, (b"body", b"body", b""), strict=True),
+        *((None, value) for value in values[3:]),
+    ]
+
+
+def test_the_name_of_a_message_of_apicurio() -> None:
+    """It begins the body, also with headers; of Apicurio 2 it is in a header only."""
+    by_id = {"key": "apicurio.value.contentId", "value": bytes(7) + b"\x08"}
+    by_name = {"key": "apicurio.protobuf.type", "value": b"Order"}
+    long = "x" * 200
+    ref, other = b"\x07\x0a\x05Order", b"\x04\x0a\x02Me"
+    in_header = ApicurioId("contentId", 8)
+    rows: list[tuple[bytes, Any, Any, bytes]] = [
+        (b"\0\0\0\0\7" + ref + b"body", None, WriterKey(7, "Order"), b"body"),
+        (b"\0" + bytes(7) + b"\7" + other, None, WriterKey(7, "Me"), b""),
+        (ref + b"body", [by_name, by_id], WriterKey(in_header, "Order"), b"body"),
+        (ref + b"body", [by_id], WriterKey(in_header, "Order"), b"body"),
+        (b"body", [by_id, by_name], WriterKey(in_header, "Order"), b"body"),
+        (other + b"body", [by_id, by_name], WriterKey(in_header, "Order"), other + b"body"),
+        (b"", [by_id, by_name], WriterKey(in_header, "Order"), b""),
+        (b"\xcb\1\x0a\xc8\1" + long.encode() + b"y", [by_id], WriterKey(in_header, long), b"y"),
+        *(
+            (text, [by_id], None, text)
+            for text in (b"body", b"", ref[:-1], b"\x06\x0a\x05Order", b"\2\x0a\0")
+        ),
+        (b"\0\0\0\0\7body", None, None, b"\0\0\0\0\7body"),
+    ]
+    found = find([row[0] for row in rows], [row[1] for row in rows], framing_of, registry="apicurio")
+    assert found == [row[2:] for row in rows]
 
 
 def test_the_header_of_azure() -> None:
@@ -196,14 +244,18 @@ def test_the_header_of_azure() -> None:
     assert found == [(WriterKey(GUID), b"\0\0\0\0\7x"), *[(None, b"\0\0\0\0\7x")] * 2]
 
 
+@pytest.mark.parametrize("encoding", ["avro", "protobuf"])
 @pytest.mark.parametrize("registry", ["glue", "apicurio", "azure"])
-def test_hostile_bytes_of_other_registries(registry: str) -> None:
+def test_hostile_bytes_of_other_registries(registry: str, encoding: str) -> None:
     """No value is read beyond its end, and those without a key stay as they are."""
     chosen = random.Random(7)
     values = [
-        None if chosen.random() < 0.1 else bytes(chosen.choices((0, 3, 5, 255), k=chosen.randrange(40)))
+        None
+        if chosen.random() < 0.1
+        else bytes(chosen.choices((0, 3, 5, 10, 65, 255), k=chosen.randrange(40)))
         for _ in range(20_000)
     ]
-    for value, (key, body) in zip(values, find(values, None, framing_of, registry=registry), strict=True):
+    found = find(values, None, framing_of, registry=registry, encoding=encoding)
+    for value, (key, body) in zip(values, found, strict=True):
         assert (body is None) == (value is None)
         assert key is not None or body == value

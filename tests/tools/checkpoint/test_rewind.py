@@ -209,6 +209,16 @@ def test_what_is_refused(folder: Path, logs: Path, words: tuple[object, ...], wh
     assert not (folder / "kafkalog-kept").exists()
 
 
+def test_a_sink_is_named_only_if_a_plan_changes(folder: Path, logs: Path) -> None:
+    for words, is_named in ((("--to-current",), False), (("--to-earliest",), True)):
+        done = run(*REWIND, folder, logs, *words)
+        assert (done.code, "--with-sink" in done.out) == (0, is_named), done.out
+    (folder / "kafkalog-transactions").mkdir()
+    for words, is_named in ((("--to-current",), False), (("--to-earliest",), True)):
+        done = run(*REWIND, folder, logs, *words)
+        assert (done.code, "unless you give them by --with-sink" in done.out) == (0, is_named), done.out
+
+
 def test_damage_is_named_and_nothing_written(folder: Path, logs: Path) -> None:
     (folder / "offsets" / "2").write_text('v1\n{}\n{"t":{"0"')
     done = run(*REWIND, folder, logs, "--to-latest", "--stopped", "--execute")
@@ -302,8 +312,8 @@ class Same:
 
     back = 0
 
-    def check_source(self, topic_ids: object) -> None:
-        pass
+    def check_source(self, topic_ids: object) -> tuple[()]:
+        return ()
 
     def check_target(self, cluster_id: str | None, topic_ids: object) -> None:
         pass

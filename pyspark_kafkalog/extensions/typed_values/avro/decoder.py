@@ -14,6 +14,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     Column,
     DatumArrays,
     DecodedBodies,
+    GrowingRows,
     has_bytes,
     inner_type,
     lay_out,
@@ -74,8 +75,8 @@ class DatumDecoder:
                 limit = 10**column.type.precision
                 row[kernels.LIMIT_HIGH] = limit >> 64
                 row[kernels.LIMIT_LOW] = int(np.uint64(limit & (2**64 - 1)).astype(np.int64))
-        corrupt = Operation("", kernels.FAIL, a=kernels.FRAMING)
-        self._program, self._paths = rows_of(corrupt, CORRUPT)
+        rows, self._paths = rows_of(Operation("", kernels.FAIL, a=kernels.FRAMING), CORRUPT)
+        self._program = GrowingRows(rows)
 
     def add(self, writer: Schema, *, is_framed: bool = False) -> int:
         """The entry for rows of this writer's schema; to be kept as long as the decoder is used.
@@ -83,9 +84,16 @@ class DatumDecoder:
         :param is_framed: by Confluent's serializers, which write a value that is bytes without its length.
         :raises SchemaError: if the reader's schema can't read what it writes.
         """
-        entry = len(self._program)
-        rows, paths = rows_of(self._compiler.compile(writer, is_framed=is_framed), entry)
-        self._program = np.concatenate([self._program, rows])
+        return self._add(self._compiler.compile(writer, is_framed=is_framed))
+
+    def refuse(self, reason: str) -> int:
+        """The entry for rows that are corrupt for this reason, whatever their bytes are."""
+        return self._add(Operation(reason, kernels.FAIL, a=kernels.FOREIGN))
+
+    def _add(self, first: Operation) -> int:
+        entry = self._program.count
+        rows, paths = rows_of(first, entry)
+        self._program.add(rows)
         self._paths += paths
         return entry
 
@@ -113,7 +121,19 @@ class DatumDecoder:
                 out = lay_out(self._columns, table, room)
                 counts = self._counts.copy()
             kernels.decode(
-                *(data, starts, sizes, entries, self._program, table, constants, fill, counts, saved, stack),
+                *(
+                    data,
+                    starts,
+                    sizes,
+                    entries,
+                    self._program.rows,
+                    table,
+                    constants,
+                    fill,
+                    counts,
+                    saved,
+                    stack,
+                ),
                 *(out, out.view(np.int32), out.view(np.int64), faults),
             )
         causes = faults[kernels.CAUSE]

@@ -98,8 +98,9 @@ FAULT_COLUMNS = 3
     DEPTH,
     LARGE,
     FRAMING,
-) = range(17)
-"""The causes of a corrupt row."""
+    FOREIGN,
+) = range(18)
+"""The causes of a corrupt row. FOREIGN: its schema is not one that the reader's can read."""
 
 REST = -1
 """The size that stands for all bytes left of the row."""

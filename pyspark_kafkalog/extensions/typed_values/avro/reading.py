@@ -15,6 +15,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
+from pyspark_kafkalog.extensions.typed_values.framing import MessageKey
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.registry_options import CONFLUENT, RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -64,7 +65,7 @@ class AvroDecoder(ColumnDecoder):
         self._writers = None
         if column.format.is_registered:
             assert registry is not None, "the format needs it"
-            self._writers = Writers(column, registry, self._add)
+            self._writers = Writers(column, registry, self._add, self._decoder.refuse)
         else:
             self._own = self._decoder.add(schema)
 
@@ -78,6 +79,6 @@ class AvroDecoder(ColumnDecoder):
                 return None, made
         return self._decoder.decode(values.data, values.starts, values.sizes, entries), made
 
-    def _add(self, schema: RegisteredSchema, message: tuple[int, ...]) -> int:
+    def _add(self, schema: RegisteredSchema, message: MessageKey) -> int:
         is_framed = self._column.format.registry == CONFLUENT
         return self._decoder.add(parse(schema.text, schema.references), is_framed=is_framed)

@@ -454,17 +454,12 @@ def rows_of(first: Operation, at: int) -> tuple[np.ndarray, list[str]]:
             due += [[each] for each in (row.a, row.next) if isinstance(each, Operation)]
             if row.rows:
                 due.append(row.rows)
-    table = np.zeros((len(placed), kernels.OPERATION_COLUMNS), np.int64)
-    for number, row in enumerate(placed):
+    table = []
+    for row in placed:
         a = row.rows[0] if row.rows else row.a
-        table[number] = (
-            row.code,
-            0 if row.next is None else placed[row.next],
-            row.column,
-            placed[a] if isinstance(a, Operation) else a,
-            row.b,
-        )
-    return table, [row.path for row in placed]
+        following = 0 if row.next is None else placed[row.next]
+        table.append((row.code, following, row.column, placed[a] if isinstance(a, Operation) else a, row.b))
+    return np.array(table, np.int64), [row.path for row in placed]
 
 
 def _is_in_millis(writer: Schema, reader: Schema) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,15 +14,18 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     Column,
     DatumArrays,
     DecodedBodies,
+    GrowingRows,
     has_bytes,
     inner_type,
     lay_out,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
+from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import any_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import FieldColumn, MessageCompiler
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import (
+    ANY,
     AS_FROM_PROTOBUF,
     ColumnShape,
     shape_of,
@@ -29,6 +34,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.wire import NotWireError,
 from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES
 
+_NO_TYPES: Mapping[str, MessageType] = {}
 CORRUPT = 0
 """An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
 _TABLE_COLUMNS = 5
@@ -42,9 +48,10 @@ _WHY = {
     kernels.TIME: "the time does not fit into 64 bits of microseconds",
     kernels.DEPTH: f"expected at most {kernels.STACK - 1} messages in one another",
     kernels.LARGE: "a column of its batch would have 2 GiB or more",
-    kernels.FRAMING: "expected a zero, the id of a schema and the indexes of its message first, as"
-    " Confluent's serializers write it",
-    kernels.JSON: "expected a google.protobuf.Struct or one of its values",
+    kernels.FRAMING: "expected the key of a schema and a message of it, as the registry's serializers write"
+    " them",
+    kernels.JSON: "expected a google.protobuf.Struct or one of its values, or an Any of a message that the"
+    " schema has",
     kernels.AGAIN: "a oneof has several of its fields",
 }
 
@@ -56,6 +63,7 @@ class MessageDecoder:
     :param columns: a part of the type of it, which :func:`.check_part` has let pass: structs may have some of
         their fields only, in any order, at any depth. The rest is checked against the end of its message, and
         skipped. By default all.
+    :param types: the messages that an Any may have if it is read as JSON, by their names.
     :raises SchemaError: if Spark has no type for the message.
     """
 
@@ -64,10 +72,11 @@ class MessageDecoder:
         reader: MessageType,
         columns: pa.DataType | None = None,
         options: ProtobufOptions = AS_FROM_PROTOBUF,
+        types: Mapping[str, MessageType] = _NO_TYPES,
     ) -> None:
         shape = shape_of(reader, options)
         self.type: pa.DataType = shape.type if columns is None else columns
-        self._reader = reader
+        self._reader, self._types = reader, types
         self._emits_defaults = options.emits_defaults
         self._columns: list[FieldColumn] = []
         self._lists: dict[int, FieldColumn] = {}
@@ -76,23 +85,22 @@ class MessageDecoder:
         self._root = self._place(shape, self.type, "", 0, nullable=False)
         self._counts = np.zeros(self._levels, np.int64)
         self._counts[:] = -1
-        self._table = np.zeros((len(self._columns), _TABLE_COLUMNS), np.int64)
+        table = np.zeros((len(self._columns), _TABLE_COLUMNS), np.int64)
         for column in self._columns:
-            row = self._table[column.number]
+            row = table[column.number]
             row[POSITION] = column.level
             if column.items:
                 row[COUNT] = column.items
             elif has_bytes(column.type):
                 row[COUNT] = self._counts.size
                 self._counts = np.append(self._counts, 0)
+        self._table = GrowingRows(table)
         self._compiler = MessageCompiler(
             self._root, len(self._columns), emits_defaults=options.emits_defaults
         )
-        self._program = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
-        self._program[CORRUPT, kernels.ACTION] = kernels.FAIL
-        self._program[CORRUPT, kernels.ACTION_COLUMN] = kernels.FRAMING
+        self._program = GrowingRows(_refusal(kernels.FRAMING))
         self._paths = [""]
-        self._numbers: list[int] = []
+        self._numbers = GrowingRows(np.empty(0, np.int64))
         self._writers: dict[int, MessageType] = {}
 
     def add(self, writer: MessageType) -> int:
@@ -102,15 +110,22 @@ class MessageDecoder:
         """
         if writer.name.rpartition(".")[2] != self._reader.name.rpartition(".")[2]:
             raise SchemaError(f"the value is a {writer}, and is read as a {self._reader}")
-        entry = len(self._program)
-        found = self._compiler.compile(writer, entry, len(self._numbers))
-        self._program = np.concatenate([self._program, found.rows])
+        entry, oneofs = self._program.count, len(self._compiler.levels)
+        found = self._compiler.compile(writer, entry, self._numbers.count)
+        self._program.add(found.rows)
         self._paths += found.paths
-        self._numbers += found.numbers
-        levels = np.zeros((len(self._compiler.levels), _TABLE_COLUMNS), np.int64)
-        levels[:, POSITION] = self._compiler.levels
-        self._table = np.concatenate([self._table[: len(self._columns)], levels])
+        self._numbers.add(np.array(found.numbers, np.int64))
+        levels = np.zeros((len(self._compiler.levels) - oneofs, _TABLE_COLUMNS), np.int64)
+        levels[:, POSITION] = self._compiler.levels[oneofs:]
+        self._table.add(levels)
         self._writers[entry] = writer
+        return entry
+
+    def refuse(self, reason: str) -> int:
+        """The entry for rows that are corrupt for this reason, whatever their bytes are."""
+        entry = self._program.count
+        self._program.add(_refusal(kernels.FOREIGN))
+        self._paths.append(reason)
         return entry
 
     def decode(
@@ -135,7 +150,7 @@ class MessageDecoder:
             room = counts
             room[: self._levels] += 1
             room[0] = starts.size
-            table = self._table.copy()
+            table = self._table.rows.copy()
             out = lay_out(self._columns, table, room)
             self._run(data, starts, sizes, entries, faults, 1, (table, out))
             try:
@@ -157,12 +172,12 @@ class MessageDecoder:
         filled: tuple[np.ndarray, np.ndarray] | None,
     ) -> np.ndarray:
         """Count, or fill; returns how far positions are, and the most bytes that columns had."""
-        table, out = (self._table, allocate(64)) if filled is None else filled
+        table, out = (self._table.rows, allocate(64)) if filled is None else filled
         counts, peaks = self._counts.copy(), self._counts.copy()
         states = np.full((max(len(table), 1), kernels.STATE_COLUMNS), kernels.NOWHERE, np.int64)
         stack = np.empty((kernels.STACK, kernels.STACK_COLUMNS), np.int64)
         kernels.decode(
-            *(data, starts, sizes, entries, self._program, table, np.array(self._numbers, np.int64), fill),
+            *(data, starts, sizes, entries, self._program.rows, table, self._numbers.rows, fill),
             *(counts, peaks, np.empty_like(counts), states, stack),
             *(out, out.view(np.int32), out.view(np.int64), faults),
         )
@@ -198,7 +213,9 @@ class MessageDecoder:
         corrupt = faults[kernels.CAUSE] != kernels.FINE
         given = sizes >= 0
         fine = given & ~corrupt
-        arrays = _Arrays(table, room[: self._levels], out, None if fine.all() else fine, self._lists)
+        arrays = _Arrays(
+            table, room[: self._levels], out, None if fine.all() else fine, self._lists, self._types
+        )
         valid = arrays.valid(self._root)
         if corrupt.any():
             valid = corrupt | given
@@ -241,6 +258,13 @@ class MessageDecoder:
         return place
 
 
+def _refusal(cause: int) -> np.ndarray:
+    """The message of rows that are corrupt whatever their bytes are."""
+    row = np.zeros((1, kernels.PROGRAM_COLUMNS), np.int64)
+    row[0, kernels.ACTION], row[0, kernels.ACTION_COLUMN] = kernels.FAIL, cause
+    return row
+
+
 class _NotJsonError(Exception):
     """Rows have bytes in place of JSON that no Struct has."""
 
@@ -257,9 +281,10 @@ class _Arrays(DatumArrays):
         out: np.ndarray,
         fine: np.ndarray | None,
         lists: dict[int, FieldColumn],
+        types: Mapping[str, MessageType],
     ) -> None:
         super().__init__(table, lengths, out, fine)
-        self._lists = lists
+        self._lists, self._types = lists, types
 
     def array(self, column: Column, valid: np.ndarray | None) -> pa.Array:
         """The array of a column of which there are the ``valid`` values."""
@@ -289,7 +314,8 @@ class _Arrays(DatumArrays):
         wrong: list[int] = []
         for number, value in enumerate(kinds.dictionary.to_pylist()):
             try:
-                texts.append(json_of(message.name, value))
+                is_any = message.name == ANY
+                texts.append(any_of(value, self._types) if is_any else json_of(message.name, value))
             except NotStructError:
                 texts.append(None)
                 wrong.append(number)

@@ -67,8 +67,9 @@ AS_IT_IS, INT32, UINT32, ZIGZAG32, ZIGZAG64, BOOL, FLOAT_TO_DOUBLE = range(7)
 CAUSE, FAILED_AT, BYTE = range(3)
 FAULT_COLUMNS = 3
 
-(FINE, SHORT, TAG, WIRE_TYPE, LONG, TEXT, ENDS, TIME, DEPTH, LARGE, FRAMING, JSON, AGAIN) = range(13)
-"""The causes of a corrupt row. AGAIN: it has two members of a oneof, so it has to be rewritten first."""
+(FINE, SHORT, TAG, WIRE_TYPE, LONG, TEXT, ENDS, TIME, DEPTH, LARGE, FRAMING, JSON, AGAIN, FOREIGN) = range(14)
+"""The causes of a corrupt row. AGAIN: it has two members of a oneof, so it has to be rewritten first.
+FOREIGN: its schema is not one that the reader's can read."""
 
 # Columns of the table of states, one row a column or oneof: the position that it is of, and what was there.
 AT, WAS, MORE = range(3)
@@ -413,7 +414,7 @@ def decode(
                     out64[place(columns, counts, column, VALUES)] = value
             elif store == ONE_BYTE:
                 if fill:
-                    out[place(columns, counts, column, VALUES)] = value
+                    out[place(columns, counts, column, VALUES)] = 1 if value != 0 else 0
             elif store == SUBMESSAGE:
                 if depth + 1 >= STACK:
                     cause = int64(DEPTH)
@@ -539,6 +540,31 @@ def put_numbers(
             out[to] = rest
             to += 1
         at[row] = to
+
+
+@kernel(BYTES, INT64S, INT64S, OUT_INT64)
+def measure_names(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, found: np.ndarray) -> None:
+    """Measure Apicurio's Ref at the start of each row, behind its size: its field 1 is the name of a message.
+    -1 if there is none."""
+    for row in range(starts.size):
+        found[row] = int64(-1)
+        end = starts[row] + sizes[row]
+        size, at = varint(data, starts[row], min(end, starts[row] + 5))
+        if at < 0 or size < 3 or size > end - at:
+            continue
+        end = at + size
+        if data[at] != (1 << 3 | SIZED):
+            continue
+        size, at = varint(data, at + 1, end)
+        if at < 0 or size < 1 or size != end - at:
+            continue
+        is_name = True
+        for i in range(at, end):
+            byte = data[i]
+            is_letter = (byte | 0x20) >= 0x61 and (byte | 0x20) <= 0x7A
+            is_name &= is_letter or (byte >= 0x30 and byte <= 0x39) or byte == 0x5F or byte == 0x2E
+        if is_name:
+            found[row] = end - starts[row]
 
 
 @kernel(BYTES, INT64S, INT64S, OUT_INT64)

@@ -12,6 +12,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     ColumnValues,
 )
 from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
+from pyspark_kafkalog.extensions.typed_values.framing import MessageKey
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType, ProtoFile, parse
@@ -81,13 +82,16 @@ class ProtobufDecoder(ColumnDecoder):
     def __init__(self, column: ColumnToDecode, registry: RegistryOptions | None) -> None:
         super().__init__(column)
         assert column.schema is not None, "Protobuf has one"
-        message = message_of(column.schema, column.format)
-        self._decoder = MessageDecoder(message, column.type, column.format.protobuf)
+        file = parse(column.schema.text, column.schema.references)
+        message, options = message_in(file, column.format), column.format.protobuf
+        self._decoder = MessageDecoder(
+            message, column.type, options, file.types() if options.any_as_json else {}
+        )
         self._files: dict[RegisteredSchema, ProtoFile] = {}
         self._writers = None
         if column.format.is_registered:
             assert registry is not None, "the format needs it"
-            self._writers = Writers(column, registry, self._add)
+            self._writers = Writers(column, registry, self._add, self._decoder.refuse)
         else:
             self._own = self._decoder.add(message)
 
@@ -101,12 +105,12 @@ class ProtobufDecoder(ColumnDecoder):
                 return None, made
         return self._decoder.decode(values.data, values.starts, values.sizes, entries), made
 
-    def _add(self, schema: RegisteredSchema, indexes: tuple[int, ...]) -> int:
+    def _add(self, schema: RegisteredSchema, key: MessageKey) -> int:
         file = self._files.get(schema)
         if file is None:
             file = self._files[schema] = parse(schema.text, schema.references)
         try:
-            message = file.at(indexes)
+            message = file.keyed(key)
         except SchemaError:
             return WITHOUT
         return self._decoder.add(message)

@@ -252,8 +252,8 @@ class MessageCompiler:
                 store = kernels.UTF8 if writer.checks_utf8 else kernels.ALL_BYTES
         elif place.type == pa.float64():
             change = kernels.FLOAT_TO_DOUBLE if writer.kind == "float" else kernels.AS_IT_IS
-        elif place.type == pa.bool_():
-            change = kernels.BOOL
+        elif place.type == pa.bool_() and writer.enum is None:
+            change = kernels.BOOL  # a closed enum's number is looked for as it is
         elif store == kernels.FOUR_BYTES and change in (kernels.AS_IT_IS, kernels.UINT32):
             change = kernels.INT32
         self._set(row, kernels.CHANGE, change)

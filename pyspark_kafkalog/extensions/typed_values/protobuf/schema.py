@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.protobuf.declarations import (
@@ -157,12 +157,50 @@ class ProtoFile:
             raise SchemaError("Expected the indexes of a message, got none")
         return found
 
+    def keyed(self, key: tuple[int, ...] | int | str) -> MessageType:
+        """The message that a registry's serializers name before a value: see :data:`.framing.MessageKey`.
+
+        :raises SchemaError: if there is none.
+        """
+        if isinstance(key, tuple):
+            return self.at(key)
+        if isinstance(key, int):
+            found = self._by_name()
+            if key >= len(found):
+                raise SchemaError(f"The schema has {len(found)} messages, and none with the number {key}")
+            return found[key]
+        # Apicurio's serializers leave out the messages around one: its readers find the outer ones only.
+        return next((each for each in self.messages if each.name.rpartition(".")[2] == key), None) or (
+            self.message(key)
+        )
+
+    def number(self, message: MessageType) -> int:
+        """The place of one of the messages of this file among all names."""
+        for number, each in enumerate(self._by_name()):
+            if each is message:
+                return number
+        raise SchemaError(f"The {message} is not declared in the schema's own file")
+
+    def _by_name(self) -> list[MessageType]:
+        """All messages of this file by their names, the entries of maps too (Glue's MessageIndexFinder)."""
+        due, found = list(self.messages), list[MessageType]()
+        while due:
+            found.append(due.pop())
+            due += found[-1].messages
+        return sorted(found, key=lambda each: each.name)
+
     def indexes(self, message: MessageType) -> tuple[int, ...]:
         """The indexes of one of the messages of this file."""
         for path, each in _numbered(self.messages, ()):
             if each is message:
                 return path
         raise SchemaError(f"The {message} is not declared in the schema's own file")
+
+    def types(self) -> dict[str, MessageType]:
+        """All messages that are known here, by their names; the file's own count before others."""
+        known = {name: each for name, each in _well_known().items() if isinstance(each, MessageType)}
+        given = (*_within(self.others), *self.all())
+        return {**known, **{each.name: each for each in given}}
 
     def all(self) -> list[MessageType]:
         """All messages of this file, those within others too."""
@@ -196,7 +234,7 @@ def parse(text: str, references: Iterable[str] = ()) -> ProtoFile:
     :raises SchemaError: if one is not valid, or names a type that is in none of them.
     """
     *others, own = [each for given in (*references, text) for each in _files(given)]
-    return _Linker(own, others).file()
+    return _Linker(own, others, _well_known()).file()
 
 
 def parse_descriptor_set(data: bytes) -> ProtoFile:
@@ -205,7 +243,7 @@ def parse_descriptor_set(data: bytes) -> ProtoFile:
     :raises SchemaError: see :func:`parse`.
     """
     *others, own = parse_descriptors(data)
-    return _Linker(own, others).file()
+    return _Linker(own, others, _well_known()).file()
 
 
 def _files(text: str) -> list[FileDeclaration]:
@@ -219,9 +257,7 @@ def _files(text: str) -> list[FileDeclaration]:
     return [parse_text(text)]
 
 
-@cache
-def _well_known() -> list[FileDeclaration]:
-    return [parse_text(text) for text in TEXTS]
+_Types: TypeAlias = Mapping[str, "MessageType | EnumType"]
 
 
 @dataclass
@@ -235,19 +271,25 @@ class _Due:
 
 
 class _Linker:
-    """Makes messages of declarations."""
+    """Makes messages of declarations.
 
-    def __init__(self, own: FileDeclaration, others: list[FileDeclaration]) -> None:
-        self._own, self._others = own, others
+    :param known: the types of files that are there without being given, by their names.
+    """
+
+    def __init__(self, own: FileDeclaration, others: list[FileDeclaration], known: _Types) -> None:
+        self._own, self._others, self._known = own, others, known
         self._messages: dict[str, MessageType] = {}
         self._enums: dict[str, EnumType] = {}
         self._due: list[_Due] = []
 
+    def types(self) -> _Types:
+        """All types of the files, by their names."""
+        self.file()
+        return {**self._enums, **self._messages}
+
     def file(self) -> ProtoFile:
         own = self._add(self._own)
         others = [message for each in self._others for message in self._add(each)]
-        for each in _well_known():
-            self._add(each)
         for due in self._due:
             self._link(due)
         for message in self._messages.values():
@@ -326,7 +368,9 @@ class _Linker:
             or features["field_presence"] != "IMPLICIT"
             or explicit
         )
-        field.checks_utf8 = field.kind == "string" and features["utf8_validation"] == "VERIFY"
+        # Java checks the text of maps whatever the syntax is.
+        is_checked = features["utf8_validation"] == "VERIFY" or self._messages[due.scope].is_map_entry
+        field.checks_utf8 = field.kind == "string" and is_checked
         packable = field.is_repeated and field.kind not in ("string", "bytes", "message")
         packed = {"true": True, "false": False}.get(str(given.options.get("packed")))
         field.is_packed = packable and (
@@ -338,13 +382,19 @@ class _Linker:
     def _find(self, name: str, scope: str) -> MessageType | EnumType | None:
         """The type with this name, from the inside to the outside."""
         if name.startswith("."):
-            return self._messages.get(name[1:]) or self._enums.get(name[1:])
+            name, scope = name[1:], ""
         while True:
             full = f"{scope}.{name}" if scope else name
-            found = self._messages.get(full) or self._enums.get(full)
+            found = self._messages.get(full) or self._enums.get(full) or self._known.get(full)
             if found is not None or not scope:
                 return found
             scope = scope.rpartition(".")[0]
+
+
+@cache
+def _well_known() -> _Types:
+    first, *others = [parse_text(text) for text in TEXTS]
+    return _Linker(first, others, {}).types()
 
 
 def _check_entry(message: MessageType) -> None:

@@ -16,6 +16,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.wire import (
     varint,
 )
 
+STRUCTS = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
 _DEEPEST = 100
 _NULL, _NUMBER, _TEXT, _BOOL, _STRUCT, _LIST = range(1, 7)
 _WIRES = {_NULL: VARINT, _NUMBER: FIXED64, _TEXT: SIZED, _BOOL: VARINT, _STRUCT: SIZED, _LIST: SIZED}
@@ -23,7 +24,7 @@ _MOST_WHOLE = 1 << 53
 
 
 class NotStructError(Exception):
-    """Bytes are not a Struct, or a value is not one's."""
+    """Bytes are not a Struct, or a value is not one's; or they are no Any of a known message."""
 
 
 def json_of(name: str, data: bytes) -> str:
@@ -31,12 +32,19 @@ def json_of(name: str, data: bytes) -> str:
 
     :raises NotStructError: if it isn't one.
     """
+    return json.dumps(value_of(name, data), ensure_ascii=False, separators=(",", ":"))
+
+
+def value_of(name: str, data: bytes) -> Any:
+    """The value that the JSON of a message has, as Python's.
+
+    :raises NotStructError: see :func:`json_of`.
+    """
     read: Callable[[bytes, int], Any] = _READERS[name.rpartition(".")[2]]
     try:
-        found = read(data, 1)
+        return read(data, 1)
     except (NotWireError, UnicodeDecodeError, RecursionError):
         raise NotStructError from None
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 def _struct(data: bytes, depth: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pyspark_kafkalog.errors import SchemaError
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
+from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import STRUCTS
 from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 
 _OF_KIND = {
@@ -41,7 +42,7 @@ ENCODED_AS: Mapping[str, tuple[pa.DataType, ...]] = {
 UNSIGNED = {"uint32": pa.int64(), "uint64": pa.decimal128(20, 0)}
 TIMESTAMP, DURATION = pa.timestamp("us", tz="UTC"), pa.duration("us")
 _TIMES = {"Timestamp": TIMESTAMP, "Duration": DURATION}
-_JSON = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
+ANY = "google.protobuf.Any"
 WRAPPED = {
     f"google.protobuf.{kind}Value": kind.lower()
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -155,7 +156,7 @@ class _Shapes:
         kind = _TIMES.get(message.name.rpartition(".")[2])
         if kind is not None and [each.name for each in message.fields] == ["seconds", "nanos"]:
             return ColumnShape("time", kind, field, message)
-        if message.name in _JSON:
+        if message.name in STRUCTS or (options.any_as_json and message.name == ANY):
             return ColumnShape("json", pa.string(), field, message)
         if options.unwraps and message.name in WRAPPED:
             return ColumnShape("wrapper", self._scalar(WRAPPED[message.name]), field, message)

@@ -22,6 +22,8 @@ WIRE_TYPES = {
     **dict.fromkeys(("fixed64", "sfixed64", "double"), FIXED64),
     **dict.fromkeys(("string", "bytes", "message"), SIZED),
 }
+_MOST_TAG = 5
+"""Bytes."""
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
 
 
@@ -56,6 +58,17 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise NotWireError
 
 
+def _read_tag(data: bytes, at: int) -> tuple[int, int]:
+    """The tag at ``at``, of at most five bytes and 32 bits, and where it ends.
+
+    :raises NotWireError: if it is no tag.
+    """
+    tag, end = read_varint(data, at)
+    if end - at > _MOST_TAG or tag >> 32:
+        raise NotWireError
+    return tag, end
+
+
 def fields_of(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
     """The number of each field, its wire type, its bytes with the tag, and without tag and length.
 
@@ -64,7 +77,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
     at = 0
     while at < len(data):
         first = at
-        tag, at = read_varint(data, at)
+        tag, at = _read_tag(data, at)
         number, wire = tag >> 3, tag & 7
         begin = at
         if wire == VARINT:
@@ -90,7 +103,7 @@ def _end_of_group(data: bytes, at: int, number: int) -> tuple[int, int]:
     open_groups = [number]
     while True:
         before = at
-        tag, at = read_varint(data, at)
+        tag, at = _read_tag(data, at)
         found, wire = tag >> 3, tag & 7
         if wire == GROUP:
             open_groups.append(found)
@@ -130,7 +143,7 @@ def with_one_of_each(message: MessageType, data: bytes, depth: int = 0) -> bytes
     for number, wire, whole, body in fields_of(data):
         field = known.get(number)
         if field is not None and (
-            wire != wire_type(field) or (not field.is_repeated and not _is_known(field, body))
+            wire != wire_type(field) or (not field.is_repeated and not is_known(field, body))
         ):
             field = None
         if field is not None and field.oneof is not None and last.get(field.oneof, (0, 0))[0] != number:
@@ -160,7 +173,7 @@ def _message(field: MessageField, body: bytes) -> bytes:
     return varint(field.number << 3 | SIZED) + varint(len(body)) + body
 
 
-def _is_known(field: MessageField, body: bytes) -> bool:
+def is_known(field: MessageField, body: bytes) -> bool:
     """Whether an enum has the number that is written, unless it takes any."""
     if field.enum is None or not field.enum.is_closed:
         return True

@@ -12,6 +12,8 @@ from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat, Writt
 from pyspark_kafkalog.extensions.typed_values.protobuf.encoder import MessageEncoder, check_fits, schema_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.reading import message_in, message_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
+from pyspark_kafkalog.extensions.typed_values.protobuf.wire import varint
+from pyspark_kafkalog.extensions.typed_values.registry_options import GLUE
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from pyspark_kafkalog.extensions.typed_values.subjects import written_schema
 
@@ -32,7 +34,10 @@ class ProtobufToEncode(ColumnToEncode):
         """See :attr:`.encoding.ColumnToEncode.message`."""
         assert self.schema is not None, "Protobuf has one"
         file = parse(self.schema.text, self.schema.references)
-        return write_message(file.indexes(message_in(file, self.format)))
+        message = message_in(file, self.format)
+        if self.format.registry == GLUE:
+            return varint(file.number(message))
+        return write_message(file.indexes(message))
 
 
 def protobuf_to_encode(

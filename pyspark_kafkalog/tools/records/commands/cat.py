@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyspark_kafkalog.client.kafka import Kafka
-from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError
+from pyspark_kafkalog.errors import CorruptRecordError, DataLossError, OptionError, SchemaError
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
 from pyspark_kafkalog.options.table import VALUE_FORMATS
 from pyspark_kafkalog.options.times import TIME_FORMS
@@ -305,7 +305,7 @@ def _damage_shown(ctx: click.Context, wanted: WantedRecords) -> Iterator[None]:
     before = warnings.said
     try:
         yield
-    except (CorruptRecordError, DataLossError) as e:
+    except (CorruptRecordError, DataLossError, SchemaError) as e:
         raise e.with_hint("Read on with --skip-damaged.") from e
     if warnings.said > before and wanted.skip_damaged:
         ctx.exit(1)

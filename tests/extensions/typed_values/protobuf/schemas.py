@@ -66,7 +66,7 @@ message All {{
   optional group Group = 41 {{ optional int32 a = 1; repeated string b = 2; optional Group inner = 3; }}
   repeated group Groups = 42 {{ optional string a = 1; optional group Deep = 2 {{ optional int32 b = 1; }} }}
   oneof choice {{ int32 x = 43; string y = 44; group Z = 45 {{ optional int32 v = 1; }} Colour c = 46; }}
-  map<string, Zero> by_name = 47;
+  map<string, Zero> by_name = 47; map<string, string> words_by_name = 48;
   extensions 1000 to max;
   enum Colour {{ RED = 2; GREEN = 1; BLUE = -3; }}
   enum Zero {{ NIL = 0; ONE = 1; }}

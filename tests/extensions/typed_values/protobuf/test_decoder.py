@@ -231,7 +231,7 @@ def test_rows_of_several_writers() -> None:
     unknown = (None, "UNKNOWN_ENUM_VALUE_C_7")
     assert shown == [(-3, "Y"), (5, None), (None, "Z"), (None, None), None, unknown, (None, None)]
     assert found.corrupt.tolist() == [3]
-    assert found.reason(3).startswith("expected a zero, the id of a schema and the indexes of its message")
+    assert found.reason(3).startswith("expected the key of a schema and a message of it")
 
 
 def test_a_struct_that_is_not_one_is_corrupt() -> None:
@@ -318,3 +318,21 @@ def test_many_writers_of_wide_messages() -> None:
     entries = [decoder.add(message) for _ in range(700)]
     found = decode_column(decoder, pa.array([varint(300 << 3) + b"\x07"]), entries[-1])
     assert found.array.to_pylist()[0]["f300"] == 7
+
+
+def test_a_closed_enum_is_read_as_a_boolean() -> None:
+    """By its own numbers: any other makes the field unknown, even where it is 1."""
+    writer = """message A { repeated E a = 1 [packed = false]; E b = 2; oneof o { E c = 3; } }
+    enum E { option features.enum_type = CLOSED; ZERO = 0; FIVE = 5; MINUS = -1; }"""
+    reader = "message A { repeated bool a = 1; bool b = 2; bool c = 3; }"
+    minus = b"\xff" * 9 + b"\x01"
+    body = b"\x08\5\x08\0\x08\1\x08" + minus + b"\x10\5\x18\5"
+    decoder = MessageDecoder(parse('syntax = "proto3";' + reader).at([0]))
+    entry = decoder.add(parse('edition = "2023";' + writer).at([0]))
+    found = decode_column(decoder, pa.array([body, b"\x10\1\x18" + minus, b"\x10\0"], pa.binary()), entry)
+    assert not found.corrupt.size
+    assert found.array.to_pylist() == [
+        {"a": [True, False, True], "b": True, "c": True},
+        {"a": [], "b": None, "c": True},
+        {"a": [], "b": None, "c": None},
+    ]

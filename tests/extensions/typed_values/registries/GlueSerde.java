@@ -1,6 +1,11 @@
 import com.amazonaws.services.schemaregistry.deserializers.GlueSchemaRegistryKafkaDeserializer;
 import com.amazonaws.services.schemaregistry.serializers.GlueSchemaRegistryKafkaSerializer;
 import com.amazonaws.services.schemaregistry.serializers.json.JsonDataWithSchema;
+import com.google.protobuf.DescriptorProtos.FileDescriptorProto;
+import com.google.protobuf.Descriptors.Descriptor;
+import com.google.protobuf.Descriptors.FileDescriptor;
+import com.google.protobuf.DynamicMessage;
+import com.google.protobuf.Message;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Base64;
@@ -20,10 +25,33 @@ public class GlueSerde {
         configs.put("schemaAutoRegistrationEnabled", "true");
         configs.put("avroRecordType", "GENERIC_RECORD");
         Base64.Encoder encoder = Base64.getEncoder();
+        if (args.length == 4) {
+            // A file's descriptor, the name of one of its messages, and the bytes of one.
+            FileDescriptorProto proto = FileDescriptorProto.parseFrom(Base64.getDecoder().decode(args[1]));
+            Descriptor message = FileDescriptor.buildFrom(proto, new FileDescriptor[0])
+                .findMessageTypeByName(args[2].split("/")[0]);
+            for (String inner : args[2].contains("/") ? args[2].split("/")[1].split("/") : new String[0]) {
+                message = message.findNestedTypeByName(inner);
+            }
+            configs.put("dataFormat", "PROTOBUF");
+            for (String compression : new String[] {"NONE", "ZLIB"}) {
+                configs.put("compression", compression);
+                GlueSchemaRegistryKafkaSerializer writer = new GlueSchemaRegistryKafkaSerializer(configs);
+                Message value = DynamicMessage.parseFrom(message, Base64.getDecoder().decode(args[3]));
+                System.out.println(encoder.encodeToString(writer.serialize("orders", value)));
+            }
+            return;
+        }
         if (args.length > 1) {
             GlueSchemaRegistryKafkaDeserializer reader = new GlueSchemaRegistryKafkaDeserializer(configs);
             for (String line : Files.readAllLines(Path.of(args[1]))) {
                 Object value = reader.deserialize("orders", Base64.getDecoder().decode(line));
+                if (value instanceof Message) {
+                    Message message = (Message) value;
+                    String body = encoder.encodeToString(message.toByteArray());
+                    System.out.println(message.getDescriptorForType().getName() + " " + body);
+                    continue;
+                }
                 System.out.println(value instanceof JsonDataWithSchema
                     ? ((JsonDataWithSchema) value).getPayload() : value);
             }

@@ -19,6 +19,7 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
@@ -30,6 +31,7 @@ from pyspark_kafkalog.extensions.typed_values.registries.wire import glue_header
 from pyspark_kafkalog.extensions.typed_values.registry_options import GLUE, RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from tests.confluent import body, record
+from tests.extensions.typed_values.protobuf.oracle import compiled
 from tests.kafka_jars import glue_serde_jars, java
 from tests.tools.cli.running import records, run
 
@@ -141,7 +143,7 @@ ROWS = [{"id": 1, "note": "é"}, {"id": 2, "note": ""}, None]
 KIND = pa.struct([("id", pa.int64()), ("note", pa.string())])
 
 
-@pytest.mark.parametrize("encoding", ["avro", "json"])
+@pytest.mark.parametrize("encoding", ["avro", "json", "protobuf"])
 def test_what_is_written_is_read(glue: str, root: str, encoding: str) -> None:
     form = {"value__format": f"glue-{encoding}"}
     table = pa.table({"value": pa.array(ROWS, KIND)})
@@ -154,8 +156,8 @@ def test_what_is_written_is_read(glue: str, root: str, encoding: str) -> None:
     assert [row["schemaGuid"] for row in found] == [str(key), str(key), None]
     assert [row["schemaId"] for row in found] == [None] * 3
     assert glue_key(connect(root).read("orders").read_all()["value"][0].as_py()[:18]) == key
-    connect(root).write(table, "orders", options=of_columns(glue, **form))
-    assert [row["value"] for row in read(root, glue, **form)] == ROWS * 2
+    connect(root).write(table, "orders", options=of_columns(glue, **form, transform="tests.plugins:same"))
+    assert [row["value"] for row in read(root, glue, **form, transform="tests.plugins:same")] == ROWS * 2
 
 
 def test_the_name_and_the_compatibility_of_a_schema(glue: str, root: str) -> None:
@@ -235,3 +237,67 @@ def test_awslabs_serializers(glue: str, root: str, tmp_path: Path) -> None:
         path = tmp_path / encoding
         path.write_text("\n".join(base64.b64encode(value).decode() for value in ours))
         assert [json.loads(line) for line in java_prints(glue, str(path))] == ROWS[:2]
+
+
+SHOP = """
+syntax = "proto3"; package shop;
+message Order { map<string, int64> counts = 3; int64 id = 1; string note = 2; Buyer buyer = 4;
+  message Buyer { string name = 1; message Address { string town = 1; } } }
+message Amount { int64 cents = 1; }
+"""
+BY_NAME = ("Amount", "Order", "Order.Buyer", "Order.Buyer.Address", "Order.CountsEntry")
+
+
+def test_messages_are_numbered_by_their_names(glue: str, root: str) -> None:
+    """Those within others and entries of maps, too: compressed or not, and behind the 18 bytes."""
+    key = GlueRegistry(options(glue)).register("orders", RegisteredSchema(SHOP, "PROTOBUF")).guid
+    assert key is not None
+    body = b"\x0a\x03Ann"
+    packed = b"\3\5" + key.bytes
+    values = [glue_header(key) + b"\2" + body, packed + zlib.compress(b"\2" + body), glue_header(key) + b"\2"]
+    bad = [glue_header(key) + b"\1\x08\7", glue_header(key) + b"\5" + body, glue_header(key), b"\2" + body]
+    connect(root).write(pa.table({"value": [*values, None, *bad]}), "orders")
+    form = {"value__format": "glue-protobuf", "value__message": "Buyer", "includeSchemaId": "true"}
+    found = read(root, glue, **form, includeCorrupt="true")
+    assert [row["value"] for row in found[:4]] == [{"name": "Ann"}, {"name": "Ann"}, {"name": None}, None]
+    assert [row["schemaGuid"] for row in found] == [*[str(key)] * 3, None, str(key), str(key), None, None]
+    reasons = [row["corrupt"]["reason"] for row in found[4:]]
+    assert "the value is a message shop.Order, and is read as a message shop.Order.Buyer" in reasons[0]
+    assert all("expected the key of a schema and a message of it" in each for each in reasons[1:])
+    assert [row["corrupt"]["value"] for row in found[4:]] == bad
+    buyers = pa.array([{"town": "Rome"}], pa.struct([("town", pa.string())]))
+    given = of_columns(glue, value__format="glue-protobuf", value__message="Address")
+    connect(root).write(pa.table({"value": buyers}), "orders", options=given)
+    written = connect(root).read("orders").read_all()["value"].to_pylist()[-1]
+    assert written == glue_header(key) + bytes([BY_NAME.index("Order.Buyer.Address")]) + b"\x0a\4Rome"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("javac") is None, reason="needs the compiler of a JDK")
+def test_awslabs_protobuf(glue: str, root: str, tmp_path: Path) -> None:
+    """Messages and those within others by awslabs' serializer, and ours by their deserializer."""
+    descriptors = FileDescriptorSet.FromString(compiled({"shop.proto": SHOP}))
+    (file,) = [base64.b64encode(each.SerializeToString()).decode() for each in descriptors.file]
+    body = b"\x08\7\x12\1x\x1a\5\x0a\1a\x10\2\x22\5\x0a\3Ann"
+    values = []
+    for name, each in (("Order", body), ("Order/Buyer", b"\x0a\3Ann"), ("Amount", b"\x08\7")):
+        values += java_prints(glue, file, name, base64.b64encode(each).decode())
+    connect(root).write(pa.table({"value": [base64.b64decode(value) for value in values]}), "orders")
+    form = {"value__format": "glue-protobuf", "includeCorrupt": "true"}
+    order = {"counts": [{"key": "a", "value": 2}], "id": 7, "note": "x", "buyer": {"name": "Ann"}}
+    for number, (name, row) in enumerate(
+        (("Order", order), ("Order.Buyer", {"name": "Ann"}), ("Amount", {"cents": 7}))
+    ):
+        found = read(root, glue, **form, value__message=f"shop.{name}")
+        good = [each["offset"] for each in found if each["corrupt"] is None]
+        assert good == [2 * number, 2 * number + 1], name
+        assert [found[each]["value"] for each in good] == [row] * 2
+    columns = pa.table({"value": pa.array([{"name": "Bob"}], pa.struct([("name", pa.string())]))})
+    given = of_columns(glue, value__format="glue-protobuf", value__message="Buyer")
+    connect(root).write(columns, "orders", options=given)
+    path = tmp_path / "ours"
+    path.write_text(base64.b64encode(connect(root).read("orders").read_all()["value"][-1].as_py()).decode())
+    (printed,) = java_prints(glue, str(path))
+    name, text = printed.split(" ")
+    assert (name, base64.b64decode(text)) == ("Buyer", b"\x0a\3Bob")
