@@ -421,6 +421,16 @@ MISTAKES: list[Mistake] = [
     ("partition of bigint", lambda g: g.write({}, partition=LongType()), r"CAST\(partition AS int\)"),
     ("time of ms", lambda g: g.write({}, timestamp=LongType()), r"with timestamp_millis\(timestamp\)"),
     (
+        "rows that can't be decoded",
+        lambda g: g.write({}, corrupt=StructType().add("reason", StringType())),
+        r"Give the rows to dead_letters\(\), or leave out .*df\.drop\('corrupt'\)",
+    ),
+    (
+        "messages that were dropped",
+        lambda g: g.write({}, dropped=StructType().add("reason", StringType())),
+        r"Leave out the rows where it is not null, .*df\.drop\('dropped'\)",
+    ),
+    (
         "headers of maps",
         lambda g: g.write({}, headers=MapType(StringType(), StringType())),
         r"with transform\(map_entries\(headers\), ",

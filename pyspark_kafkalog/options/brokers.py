@@ -127,6 +127,7 @@ def _delivery_timeout(user: UserOptions, produce: ProduceOptions) -> int:
     if produce.delivery_timeout_ms < lowest and name in user:
         raise OptionError(
             f"Option {name!r}: expected at least kafka.linger.ms + kafka.request.timeout.ms, which is"
-            f" {lowest}, got {produce.delivery_timeout_ms}"
+            f" {lowest}, got {produce.delivery_timeout_ms}",
+            hint="It is in milliseconds.",
         )
     return max(produce.delivery_timeout_ms, lowest)

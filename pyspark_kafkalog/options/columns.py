@@ -51,6 +51,11 @@ _BY_OPTION: Mapping[str, str] = {
     CORRUPT_FIELD[0]: "includeCorrupt",
 }
 """The options that add columns."""
+_OF_NO_RECORD: Mapping[str, str] = {
+    CORRUPT_FIELD[0]: "Give the rows to dead_letters(), or leave out those where it is not null",
+    DROPPED_FIELD[0]: "Leave out the rows where it is not null",
+}
+"""The columns of a read whose rows are no records, each with what to do with these."""
 _NEVER_NULL = frozenset(ROW_FIELDS) - {"key", "value"}
 
 
@@ -168,6 +173,18 @@ def check_written_columns(
         raise OptionError(
             "The option 'topic' is required if there is no column 'topic'",
             hint=f"{name_topic}, or add a string column 'topic'.",
+        )
+    for name, remedy in _OF_NO_RECORD.items():
+        if name not in written and columns.get(name, "").startswith("struct<reason"):
+            raise OptionError(
+                f"Column {name!r} can't be written, and rows that have it would be records of nulls",
+                hint=f"{remedy}, and drop the column: {drop.format(name)}.",
+            )
+    if topic is not None and "topic" in columns and "offset" not in columns:
+        log_once(
+            logging.WARNING,
+            "The option topic sends all rows to %s, whatever the column topic says. Leave one of them out",
+            topic,
         )
     for name, kinds in SINK_FIELDS.items():
         kind = columns.get(name)

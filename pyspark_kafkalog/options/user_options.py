@@ -59,6 +59,8 @@ _TOPICS_OPTIONS = ("subscribe", "topic")
 """The option that names the topics: of readers, and of writers."""
 _OF_A_CLIENT = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.")
 """The part of an option's name that says whose client it is for, as other libraries write it."""
+_SHORT = re.compile("[0-9]{1,3}")
+"""A time in milliseconds that could be one in seconds."""
 _SEPARATORS = re.compile("[ ._-]")
 _FLAGS = {
     "kafka.isolation.level": "--read-committed",
@@ -189,8 +191,23 @@ class UserOptions:
         for name in self._values:
             option = BY_NAME.get(name)
             if option is not None and option.where & self.where and option.use & self._use:
+                self._warn_of_seconds(option)
                 continue
             self._check_other(name, option)
+
+    def _warn_of_seconds(self, option: Option) -> None:
+        """Warn of a time in milliseconds that is a small part of the default: Python counts seconds."""
+        given, default = self._values[option.name.lower()].strip(), option.default or ""
+        if not (option.name.lower().endswith("ms") and _SHORT.fullmatch(given) and default.isdecimal()):
+            return
+        if 0 < int(given) * 250 <= int(default):
+            log_once(
+                logging.WARNING,
+                "Option %s is %s ms. If that means seconds, write %s000",
+                option.name,
+                given,
+                given,
+            )
 
     def _check_other(self, name: str, option: Option | None) -> None:
         if self._use is Use.REASSEMBLE:

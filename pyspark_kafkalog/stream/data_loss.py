@@ -45,11 +45,12 @@ def find_data_loss(
     """
     for topic in sorted(recreated):
         yield _lost(
-            f"TOPIC_RECREATED: topic {topic} was deleted and recreated, and what was not read of the old"
-            " one is gone",
-            hint="Set failOnDataLoss=false to read the new topic from its start. If its cluster has adopted a"
-            " backup of the old one, that reads records twice: give the query a new checkpoint and"
-            f" startingOffsets=committed {_NEW_TARGET}.",
+            f"TOPIC_RECREATED: topic {topic} is not the one that was read: it was deleted and recreated, or"
+            " this is another cluster or directory",
+            hint="If it is another, give the reader the place that the query has read. Otherwise what was not"
+            " read of the old topic is gone: failOnDataLoss=false reads the new one from its start. If its"
+            " cluster has adopted a backup of the old one, that reads records twice: give the query a new"
+            f" checkpoint and startingOffsets=committed {_NEW_TARGET}.",
         )
     deleted = start.keys() - end.keys()
     if others := not_selected(deleted, selection):

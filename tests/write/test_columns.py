@@ -91,3 +91,13 @@ def test_a_column_that_is_in_the_value_as_well_is_not_lost(root: str) -> None:
     assert connect(root).read("t").read_all().column("value").to_pylist() == [b'{"Key":"a","Timestamp":1}']
     with pytest.raises(OptionError, match="Column 'header' is not 'headers'"):
         connect(options).write(pa.table({"header": ["a"], "value": [row]}), "t")
+
+
+def test_a_column_topic_beside_the_option_is_said(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Dead letters would go where the good rows go. Rows of a read have the column by themselves."""
+    rows = pa.table({"topic": ["a", "b"], "value": ["v", "w"]})
+    connect(root).write(rows.append_column("offset", pa.array([0, 1])), "t")
+    assert "whatever the column topic says" not in caplog.text
+    connect(root).write(rows, "t")
+    assert "sends all rows to t, whatever the column topic says" in caplog.text
+    assert [topic.topic for topic in connect(root).topics.describe()] == ["t"]

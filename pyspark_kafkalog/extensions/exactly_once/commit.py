@@ -138,12 +138,17 @@ def commit_once(steps: Steps) -> bool:
     return _commit(steps)
 
 
+def take_over(steps: Steps) -> Marker | None:
+    """Shut out older runs, and read the marker: what they have begun is over."""
+    _settle(steps)
+    steps.check_newest()
+    steps.fence()
+    return steps.read_marker()
+
+
 def _commit(steps: Steps) -> bool:
     while True:
-        _settle(steps)
-        steps.check_newest()
-        steps.fence()
-        marker = steps.read_marker()
+        marker = take_over(steps)
         is_committed = steps.is_committed(marker)
         outcome = steps.open_outcome(marker)
         if is_committed and outcome is None:

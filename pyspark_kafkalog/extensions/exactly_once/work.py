@@ -97,7 +97,7 @@ class Work:
         :raises TransactionError: if the marker is another's, is ahead, is of another plan, or is missing.
         """
         if intent is not None:
-            _check_cluster(intent.cluster_id, cluster_id)
+            check_cluster(intent.cluster_id, cluster_id)
         if marker is None:
             if self.required:
                 self._check_missing(intent)
@@ -108,7 +108,7 @@ class Work:
                 f" got {marker.query_id}",
                 hint="Give each query its own checkpoint, and each job its own txnAppId.",
             )
-        _check_cluster(marker.cluster_id, cluster_id)
+        check_cluster(marker.cluster_id, cluster_id)
         last = LastBatch(marker.batch_id, marker.plan)
         found = standing(self.number, self.plan, last, is_job=self.is_job)
         if found is Standing.AHEAD and self.is_job:
@@ -194,7 +194,8 @@ class Work:
         return replace(intent, settling=known.settling, carried_out=known.carried_out)
 
 
-def _check_cluster(known: str | None, found: str | None) -> None:
+def check_cluster(known: str | None, found: str | None) -> None:
+    """:raises TransactionError: if the query has written to another cluster than the one found."""
     if known != found:
         raise TransactionError(
             f"The query has written to another cluster: expected cluster id {known}, got {found}",

@@ -132,9 +132,16 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
                 f"Option {name!r} has no effect with kafka.group.protocol={membership.protocol}",
                 hint="Leave it out.",
             )
+    interval, timeout = "kafka.heartbeat.interval.ms", "kafka.session.timeout.ms"
     if membership.heartbeat_interval_ms >= membership.session_timeout_ms:
+        if interval not in user:
+            raise OptionError(
+                f"Option {timeout!r}: expected more than {interval}, which is"
+                f" {membership.heartbeat_interval_ms}, got {membership.session_timeout_ms}",
+                hint="It is in milliseconds.",
+            )
         raise OptionError(
-            f"Option 'kafka.heartbeat.interval.ms': expected less than kafka.session.timeout.ms, which is"
+            f"Option {interval!r}: expected less than {timeout}, which is"
             f" {membership.session_timeout_ms}, got {membership.heartbeat_interval_ms}",
             hint="A third of it is usual.",
         )

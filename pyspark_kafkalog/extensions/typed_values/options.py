@@ -94,6 +94,13 @@ class ColumnFormat:
         """The kind of the registry, such as ``confluent``; empty without one."""
         return self.format.rpartition("-")[0]
 
+    def hint_for(self, kind: str) -> str:
+        """The advice about a schema of another kind, such as ``AVRO``."""
+        other = f"{self.registry}-{kind.lower()}"
+        if other not in VALUE_FORMATS:
+            return f"No {self.column}.format reads it."
+        return f"Give {other} as {self.column}.format."
+
     @property
     def is_by_json_schema(self) -> bool:
         """Whether it is JSON, and a JSON Schema names the fields; fields in DDL don't begin with a brace."""

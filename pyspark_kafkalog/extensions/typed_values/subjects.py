@@ -14,6 +14,8 @@ from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredS
 from pyspark_kafkalog.extensions.typed_values.subject_names import record_of, subject_of
 from pyspark_kafkalog.options.settings import ReadOptions
 
+_MAKE_A_STRUCT = "If the schema is of a record, give a struct of its fields: struct(...) AS {}."
+
 
 def _subject(
     column: ColumnFormat, registry: RegistryOptions, topic: str, schema: RegisteredSchema | None = None
@@ -47,7 +49,10 @@ def _newest(
     subject, kind = _subject(column, registry, topic), column.encoding.upper()
     schema = registry_of(registry).latest(subject)
     if schema.kind != kind:
-        raise OptionError(f"Subject {subject!r} has a schema of type {schema.kind}, expected {kind}")
+        raise OptionError(
+            f"Subject {subject!r} has a schema of type {schema.kind}, expected {kind}",
+            hint=column.hint_for(schema.kind),
+        )
     return schema, subject
 
 
@@ -92,9 +97,10 @@ def written_schema(
         try:
             check_fits(schema, field)
         except SchemaError as e:
-            raise SchemaError(
-                f"Column {field.name!r} can't be written by {what}: {e.message}", hint=e.hint
-            ) from None
+            # A struct is the usual value, and its columns are often given as the value by themselves.
+            hint = e.hint or (None if pa.types.is_nested(field.type) else _MAKE_A_STRUCT.format(field.name))
+            message = f"Column {field.name!r} can't be written by {what}: {e.message}"
+            raise SchemaError(message, hint=hint) from None
         return schema
 
     kind, text = column.encoding.upper(), column.schema

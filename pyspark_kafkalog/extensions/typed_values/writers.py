@@ -90,14 +90,18 @@ class Writers:
             try:
                 schema = registry.by_key(key.schema)
                 if schema.kind != expected:
-                    raise SchemaError(f"it is a schema of type {schema.kind}, expected {expected}")
+                    raise SchemaError(
+                        f"it is a schema of type {schema.kind}, expected {expected}",
+                        hint=self._column.format.hint_for(schema.kind),
+                    )
                 entry = self._add(schema, key.message)
             except SchemaError as e:
                 why = f"schema {shown(key.schema)}: {e.message}"
                 if not self._column.takes_foreign:
                     raise SchemaError(
                         f"The {self._column.name} can't be read with the schema of this query: {why}",
-                        hint=f"Give a schema that can read both as {self._column.name}.schema. Or set"
+                        hint=e.hint
+                        or f"Give a schema that can read both as {self._column.name}.schema. Or set"
                         " includeCorrupt=true: such records are whole in the column corrupt then.",
                         **place(row),
                     ) from None

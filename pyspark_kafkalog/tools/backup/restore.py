@@ -41,6 +41,7 @@ from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.model.topics import ClusterTopics, NewTopic, Topics, check_writable
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
+from pyspark_kafkalog.options.user_options import names_like
 from pyspark_kafkalog.places import (
     check_usable,
     open_cluster_topics,
@@ -284,7 +285,10 @@ class Restore:
         topics = {partition.topic for partition in found}
         for before in settings.rename:
             if before not in topics:
-                raise OptionError(f"Topic {before} is renamed, but is not among those to restore")
+                raise OptionError(
+                    f"Topic {before} is renamed, but is not among those to restore",
+                    hint=names_like([before], topics, "topic"),
+                )
         targets = {topic: check_writable(settings.rename.get(topic, topic)) for topic in topics}
         if len(set(targets.values())) < len(targets):
             raise OptionError("Two topics would get the same name", hint="Rename one of them.")

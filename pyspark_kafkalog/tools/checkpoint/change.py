@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -29,11 +30,14 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.filesystem.durable import disk_errors, sync_folder
 from pyspark_kafkalog.filesystem.folder import Folder
+from pyspark_kafkalog.filesystem.hadoop import locate_as_hadoop
+from pyspark_kafkalog.log.lock import file_lock
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.rows import time_text
 from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.stream.checkpoint import plan_digest
 from pyspark_kafkalog.tools.checkpoint.files import (
+    KEPT,
     KEPT_NAME,
     CheckpointFiles,
     begun_note,
@@ -81,7 +85,7 @@ class CheckpointChange:
     """The place of a move."""
     sink: SinkHistory | None = None
     is_stored: bool = True
-    """Whether the topic ids are stored already, and no change was begun and not ended."""
+    """Whether the topic ids and the move are stored already, and no change was begun and not ended."""
 
     @property
     def is_nothing(self) -> bool:
@@ -150,13 +154,18 @@ def plan_change(
             file=files.folder.label(),
             hint="Copy the checkpoint to a disk, change it there, and copy it back.",
         )
+    is_changed = any(plan.old != plan.new for plan in plans)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     topic_ids = topic_ids or {}
     topics = {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids}
     return CheckpointChange(
         files.location,
         steps,
-        [*notes, *_meaning(files, () if target else steps, moved, repeated, has_sink=sink is not None)],
+        [
+            *notes,
+            *_meaning(files, () if target else steps, moved, repeated),
+            *(_untold_sinks(files) if is_changed and sink is None else ()),
+        ],
         tuple(plans),
         topic_ids,
         topics,
@@ -164,7 +173,9 @@ def plan_change(
         files.kept.child(stamp).label(),
         target,
         sink,
-        files.begun is None and files.state.has_topic_ids(topic_ids, topics, place),
+        files.begun is None
+        and files.state.has_topic_ids(topic_ids, topics, place)
+        and (not target or was_moved(files, target)),
     )
 
 
@@ -226,10 +237,14 @@ class _Made(NamedTuple):
 
 
 def _last_move(files: CheckpointFiles) -> _Made | None:
-    """The last move that was not undone: its plans are not as they were before it."""
+    """The last move that was not undone: its plans are not as they were before it.
+
+    A move that kept all offsets has left the plans as they were, so it counts even if it was undone.
+    """
     for made in _changes(files):
         now = {batch: plan_digest(files.data(batch)) for batch in made.plans if files.has_plan(batch)}
-        if made.target and now != {batch: old for batch, (old, _) in made.plans.items()}:
+        is_same = all(old == new for old, new in made.plans.values())
+        if made.target and (is_same or now != {batch: old for batch, (old, _) in made.plans.items()}):
             return made
     return None
 
@@ -260,8 +275,24 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
     """Carry out a change.
 
     :param stopped: that the query does not run, even if Spark has just written to its checkpoint.
-    :raises KafkaLogError: if the checkpoint is not as it was planned, or can't be written.
+    :raises KafkaLogError: if another change is being carried out, or the checkpoint is not as it was planned,
+        or can't be written.
     """
+    with _locked(locate_as_hadoop(change.location)):
+        _execute(change, stopped=stopped)
+
+
+@contextmanager
+def _locked(checkpoint: Folder) -> Iterator[None]:
+    """Keep other changes out, where the file system has locks."""
+    with ExitStack() as locks:
+        if checkpoint.is_local and checkpoint.exists():
+            with disk_errors("Could not lock the checkpoint", checkpoint.label(), "It is as it was."):
+                locks.enter_context(file_lock(os.path.join(checkpoint.path, KEPT), "The checkpoint"))
+        yield
+
+
+def _execute(change: CheckpointChange, *, stopped: bool) -> None:
     files = CheckpointFiles.open(change.location)
     if not stopped:
         _check_stopped(files)
@@ -273,24 +304,59 @@ def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
                 hint="Stop the query, and plan it again.",
             )
     told = None if change.sink is None else change.sink.check(_digests(files, change.plans))
-    with disk_errors("Could not change the checkpoint", files.folder.label()):
-        if files.begun is not None:
-            _bring_back(files, files.begun)
-        state = files.state_in(files.folder)
-        kept = files.kept.child(change.kept.rpartition("/")[2])
-        _keep(files, kept, change, told)
-        changed = [plan for plan in change.plans if plan.old != plan.new]
-        is_stored = state.has_topic_ids(change.topic_ids, change.names, change.place)
-        if len(changed) > 1 or not is_stored or (changed and state.paths()):
-            _replace(files.offsets, str(change.plans[-1].batch), begun_note(kept.name))
-            state.follow({plan.batch: plan_digest(plan.new) for plan in change.plans})
-            state.store_topic_ids(change.topic_ids, change.names, change.place)
-            changed = list(change.plans)
-        for plan in changed:
-            had_sums = kept.child(files.offsets.name).read(crc_name(str(plan.batch))) is not None
-            _replace(files.offsets, str(plan.batch), plan.new, with_sums=had_sums)
-    if change.sink is not None:
-        change.sink.store(_digests(files, change.plans))
+    with _saying_what_is_left(change):
+        with disk_errors("Could not change the checkpoint", files.folder.label()):
+            _write(files, change, told)
+        if change.sink is not None:
+            with disk_errors("Could not tell the sink", files.folder.label()):
+                change.sink.store(_digests(files, change.plans))
+
+
+def _write(files: CheckpointFiles, change: CheckpointChange, told: int | None) -> None:
+    if files.begun is not None:
+        _bring_back(files, files.begun)
+    state = files.state_in(files.folder)
+    kept = files.kept.child(change.kept.rpartition("/")[2])
+    _keep(files, kept, change, told)
+    changed = [plan for plan in change.plans if plan.old != plan.new]
+    is_stored = state.has_topic_ids(change.topic_ids, change.names, change.place)
+    if len(changed) > 1 or not is_stored or (changed and state.paths()):
+        _replace(files.offsets, str(change.plans[-1].batch), begun_note(kept.name))
+        state.follow({plan.batch: plan_digest(plan.new) for plan in change.plans})
+        state.store_topic_ids(change.topic_ids, change.names, change.place)
+        changed = list(change.plans)
+    for plan in changed:
+        had_sums = kept.child(files.offsets.name).read(crc_name(str(plan.batch))) is not None
+        _replace(files.offsets, str(plan.batch), plan.new, with_sums=had_sums)
+
+
+@contextmanager
+def _saying_what_is_left(change: CheckpointChange) -> Iterator[None]:
+    """Let an error say in which state the checkpoint is, and how to go on."""
+    try:
+        yield
+    except KafkaLogError as e:
+        remedy = f"{e.hint} " if e.hint else ""
+        raise e.with_hint(remedy + _left(change)) from e.__cause__
+
+
+def _left(change: CheckpointChange) -> str:
+    try:
+        files = CheckpointFiles.open(change.location)
+        is_begun = files.begun is not None
+        is_changed = all(files.data(plan.batch) == plan.new for plan in change.plans)
+    except (KafkaLogError, OSError):
+        return "Run kafkalog checkpoint show, which says whether the change was begun."
+    if is_begun:
+        return (
+            "The change was begun, and the query does not start until it ends: run it again. To leave it,"
+            " rewind to where the query was (--to-current)."
+        )
+    if not is_changed:
+        return "The checkpoint is as it was: run it again."
+    if change.sink is None:
+        return "The checkpoint is changed, and the query can start."
+    return "The checkpoint is changed, and its sink may not know it, and then refuses it: run it again."
 
 
 def _check_stopped(files: CheckpointFiles) -> None:
@@ -350,8 +416,6 @@ def _meaning(
     steps: Collection[CheckpointStep],
     moved: Mapping[str, Offsets],
     repeated: Mapping[str, Offsets] | None,
-    *,
-    has_sink: bool,
 ) -> Iterator[str]:
     assert files.newest is not None
     if not files.is_complete and repeated is None:
@@ -382,14 +446,17 @@ def _meaning(
             "If its reader has groupMembership=true, the query goes on where its group is, if that is"
             " further: reset the group, too."
         )
-    if not has_sink:
-        if files.folder.child(_TRANSACTIONS).exists():
-            yield (
-                "The query writes to brokers exactly once: they know the plan as it was, and refuse the next"
-                " micro-batch unless you give them by --with-sink."
-            )
-        else:
-            yield "If the query writes to a log directory by kafkalog, name that by --with-sink."
+
+
+def _untold_sinks(files: CheckpointFiles) -> Iterator[str]:
+    """Say what a sink of this package makes of plans that have changed, if it is not told."""
+    if files.folder.child(_TRANSACTIONS).exists():
+        yield (
+            "The query writes to brokers exactly once: they know the plan as it was, and refuse the next"
+            " micro-batch unless you give them by --with-sink."
+        )
+    else:
+        yield "If the query writes to a log directory by kafkalog, name that by --with-sink."
 
 
 def _meaning_of_empty(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> Iterator[str]:

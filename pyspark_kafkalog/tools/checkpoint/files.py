@@ -20,10 +20,11 @@ from pyspark_kafkalog.stream.source_state import StoredState
 from pyspark_kafkalog.tools.checkpoint.offset_log import LoggedPlan, LoggedSource, check_commit
 
 _OFFSETS, _COMMITS, _STATE = "offsets", "commits", "state"
-_KEPT = "kafkalog-kept"
+KEPT = "kafkalog-kept"
+"""The folder of what was there before each change; a file of this name is locked while one is made."""
 KEPT_NAME = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z")
 """The name of a folder with what was there before a change: when that was."""
-_BEGUN = re.compile(rf"{_KEPT}/({KEPT_NAME.pattern}): ".encode())
+_BEGUN = re.compile(rf"{KEPT}/({KEPT_NAME.pattern}): ".encode())
 _CRC_HEAD = b"crc\0" + (512).to_bytes(4, "big")
 """The beginning of Hadoop's file of checksums: 512 bytes have one (ChecksumFileSystem)."""
 _NOT_ONE = (
@@ -84,7 +85,7 @@ class CheckpointFiles:
     @property
     def kept(self) -> Folder:
         """The folder with what was there before each change."""
-        return self.folder.child(_KEPT)
+        return self.folder.child(KEPT)
 
     @cached_property
     def begun(self) -> Folder | None:
@@ -198,7 +199,7 @@ def begun_note(kept: str) -> bytes:
 
     :param kept: the name of the folder with what was there.
     """
-    return f"{_KEPT}/{kept}: kafkalog checkpoint was interrupted, run it again\n".encode()
+    return f"{KEPT}/{kept}: kafkalog checkpoint was interrupted, run it again\n".encode()
 
 
 def crc_name(name: str) -> str:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,17 +79,18 @@ class MirrorMaker:
         self._prefix, self._unproven = prefix, unproven
         self._syncs = None if syncs is None else check_topic(syncs)
 
-    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+    def check_source(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """See :meth:`.translation.Translation.check_source`."""
         if self._is_source_lost:
-            return
-        now = self._source.place.topic_ids(topic_ids)
-        others = sorted(topic for topic, found in now.items() if found and found != topic_ids[topic])
+            return ()
+        now = {topic: found for topic, found in self._source.place.topic_ids(topic_ids).items() if found}
+        others = sorted(topic for topic, found in now.items() if found != topic_ids[topic])
         if others:
             raise KafkaLogError(
                 f"{self._source.name} has other topics than the query has read: {listed(others, 5)}",
                 hint="They were deleted and created again since, so their offsets mean other records.",
             )
+        return now
 
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See :meth:`.translation.Translation.check_target`: the records themselves were compared."""

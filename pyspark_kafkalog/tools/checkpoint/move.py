@@ -40,9 +40,11 @@ def plan_move(
     }
     place = kafka.place
     cluster, target = identity(kafka.place_options)
+    read = {partition.topic for offsets in position.values() for partition in offsets}
     if was_moved(files, target):
-        translation = _Moved()
-    translation.check_source(files.state.topic_ids(target))
+        translation = _Moved(read)
+    topic_ids = files.state.topic_ids(target)
+    unproven = read - {*translation.check_source(topic_ids)}
     translated: dict[TopicPartition, Translated] = {}
     steps = []
     for name, offsets in position.items():
@@ -60,8 +62,8 @@ def plan_move(
         )
     planned = {} if files.is_complete else _planned(files, translation, translated)
     ends = [to for found in planned.values() for to in found.values()]
-    topic_ids = place.topic_ids({to.partition.topic for to in translated.values()})
-    translation.check_target(cluster, topic_ids)
+    ids_there = place.topic_ids({to.partition.topic for to in translated.values()})
+    translation.check_target(cluster, ids_there)
     _check_there(place, [*translated.values(), *ends])
     is_exact = all(to.exactness == EXACT for to in [*translated.values(), *ends])
     return plan_change(
@@ -69,15 +71,15 @@ def plan_move(
         steps,
         repeated={name: _offsets(found.values()) for name, found in planned.items()},
         with_state=with_state or is_exact,
-        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
-        topic_ids=topic_ids,
+        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id, location),
+        topic_ids=ids_there,
         place=target,
         names={
             partition: to.partition
             for found in (translated, *planned.values())
             for partition, to in found.items()
         },
-        notes=[*_notes(kafka, translated)],
+        notes=[*_notes(kafka, translated), *_unproven(unproven, topic_ids)],
         target=target,
     )
 
@@ -111,10 +113,14 @@ def _offsets(translated: Iterable[Translated]) -> Offsets:
 
 
 class _Moved:
-    """The translation of a checkpoint that is moved already."""
+    """The translation of a checkpoint that is moved already, of a query that reads these topics."""
 
-    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+    def __init__(self, topics: Collection[str]) -> None:
+        self._topics = topics
+
+    def check_source(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """See :meth:`.translation.Translation.check_source`."""
+        return self._topics
 
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See :meth:`.translation.Translation.check_target`."""
@@ -137,6 +143,17 @@ def _notes(kafka: Kafka, translated: Mapping[TopicPartition, Translated]) -> Ite
         yield f"Topics have other names there: {', '.join(renamed)}."
     if any(to.exactness != EXACT for to in translated.values()):
         yield "Where it is not exact, records come again that the query has processed: none is left out."
+
+
+def _unproven(topics: Collection[str], topic_ids: Mapping[str, str]) -> Iterator[str]:
+    """Say of which topics nothing shows that the query has read those that were copied."""
+    known = {topic for topic in topics if topic_ids.get(topic)}
+    for of, lacks in (
+        ({*topics} - known, "the checkpoint has no id of it, as only the reader of kafkalog stores that"),
+        (known, "nothing tells the id of what was copied"),
+    ):
+        if of:
+            yield f"See that the query has read what was copied, of {listed(sorted(of), 5)}: {lacks}."
 
 
 def _check_there(place: Place, translated: Collection[Translated]) -> None:

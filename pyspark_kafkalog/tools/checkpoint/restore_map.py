@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
 from pyspark_kafkalog.model import TopicPartition
@@ -33,16 +33,19 @@ class RestoreMap:
         self._path, self._state = path, state
         self._partitions = {planned.source: planned for planned in state.plan.partitions}
 
-    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+    def check_source(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """See :meth:`.translation.Translation.check_source`."""
         restored = {partition.topic: partition.source_id for partition in self._state.plan.partitions}
-        others = sorted(t for t, read in topic_ids.items() if restored.get(t) not in ("", None, read))
+        told = {topic for topic, read in topic_ids.items() if read and restored.get(topic)}
+        others = sorted(topic for topic in told if restored[topic] != topic_ids[topic])
         if others:
             raise KafkaLogError(
                 f"The restore was of other topics than the query has read: {listed(others, 5)}",
                 file=self._path,
-                hint="They were deleted and created again, so their offsets mean other records.",
+                hint="They were deleted and created again, or are those of another cluster, so their offsets"
+                " mean other records.",
             )
+        return told
 
     def check_target(self, cluster_id: str | None, topic_ids: Mapping[str, str]) -> None:
         """See :meth:`.translation.Translation.check_target`."""

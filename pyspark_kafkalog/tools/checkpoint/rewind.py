@@ -53,6 +53,8 @@ def plan_rewind(
         committed = kafka.groups.committed(value)
         given = {partition: offset.offset for partition, offset in committed.items()}
         read = {topic for topic, _ in _read(files)}
+        if not given:
+            kafka.groups.describe([value])  # which names those that are near, if there is no such group
         value = committed_offsets({p: at for p, at in given.items() if p.topic in read}, value)
     if isinstance(value, Mapping) and not all(isinstance(each, TopicPartition) for each in value):
         raise OptionError("Expected offsets by partition", hint='Write {TopicPartition("orders", 0): 23}.')
@@ -78,7 +80,7 @@ def plan_rewind(
         steps,
         repeated=repeated_ends(files, place, goal, known),
         with_state=with_state,
-        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id),
+        sink=None if with_sink is None else open_sink_history(with_sink, files.query_id, location),
         topic_ids=topic_ids,
         place=where,
         notes=notes,

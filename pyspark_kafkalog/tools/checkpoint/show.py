@@ -23,24 +23,26 @@ from pyspark_kafkalog.tools.groups.consumer_groups import (
 )
 
 RECREATED = "recreated"
-"""The state of a position in a topic that was deleted and created again; only ``kafkalog`` stores its id."""
+"""The state of a position in a topic with another id than was read; only ``kafkalog`` stores ids."""
 _NOTES = {
     BEYOND: "beyond the end of the log",
     GONE: "the partition does not exist",
-    RECREATED: "the topic was created again",
+    RECREATED: "another topic than was read",
 }
 _REWIND = "kafkalog checkpoint rewind --to-current"
 _NOTES_OF_GROUPS = {
     BEYOND: f"beyond the end: {_REWIND}",
-    RECREATED: f"in topics that were created again: {_REWIND}",
+    RECREATED: f"other topics than were read, or another place: {_REWIND}",
 }
 _ADVICE = {
     EXPIRED: "records that were not read are deleted",
     BEYOND: "the log ends before the position: another topic, or one that was cut or created again",
     GONE: "the partition is gone",
-    RECREATED: "the topic was deleted and created again",
+    RECREATED: "the topic was deleted and created again, or this is not the place that the query reads",
 }
-_SAY_SO = "The next start fails there, unless its reader has failOnDataLoss=false: {what} ({partitions})."
+_SAY_SO = "The next start fails there{unless}: {what} ({partitions})."
+_UNLESS = ", unless its reader has failOnDataLoss=false"
+"""Not said where it may be the wrong place: it would read all of that."""
 _MOST_NAMED = 3
 
 
@@ -214,7 +216,9 @@ def _problems_of_offsets(rows: Collection[CheckpointOffset]) -> Iterator[str]:
         if found:
             named = ", ".join(found[:_MOST_NAMED])
             more = len(found) - _MOST_NAMED
-            yield _SAY_SO.format(what=what, partitions=named + (f" and {more} more" if more > 0 else ""))
+            unless = "" if state == RECREATED else _UNLESS
+            partitions = named + (f" and {more} more" if more > 0 else "")
+            yield _SAY_SO.format(unless=unless, what=what, partitions=partitions)
 
 
 def _problems_of_logs(files: CheckpointFiles) -> Iterator[str]:

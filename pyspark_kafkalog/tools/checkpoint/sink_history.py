@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.extensions.exactly_once.marker import Marker, transactional_id
+from pyspark_kafkalog.extensions.exactly_once.replanning import Replanning
 from pyspark_kafkalog.filesystem.locate import open_folder
 from pyspark_kafkalog.log.journal_file import Ledger
 from pyspark_kafkalog.log.lock import PATIENCE_SECONDS, directory_lock
 from pyspark_kafkalog.log.publish import journal
-from pyspark_kafkalog.model import CommittedOffset, TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.places import open_groups
 
@@ -51,14 +51,19 @@ class SinkHistory(Protocol):
         """The text of what the sink knows now, to be kept; None if it knows nothing."""
 
 
-def open_sink_history(kafka: Kafka, query_id: str) -> SinkHistory:
+def open_sink_history(kafka: Kafka, query_id: str, location: str) -> SinkHistory:
     """The record of a query in a place that it writes to exactly once.
 
+    :param location: of its checkpoint.
     :raises OptionError: for several directories.
     """
     options = kafka.place_options
     if options.brokers is not None:
-        return MarkerHistory(open_groups(options), query_id)
+        from pyspark_kafkalog.broker.cluster.cluster import cluster_of
+
+        return MarkerHistory(
+            open_groups(options), Replanning(cluster_of(options.brokers), query_id, location)
+        )
     if len(options.paths) != 1:
         raise OptionError("Expected one directory as the sink, got several", hint="A query writes to one.")
     return LedgerHistory(open_folder(options.paths[0]).path, query_id)
@@ -112,42 +117,41 @@ class MarkerHistory:
     """The marker of a query in a cluster."""
 
     groups: GroupOffsets
-    query_id: str
+    replanning: Replanning
 
     @property
     def _group(self) -> str:
-        return transactional_id(self.query_id)
+        return transactional_id(self.replanning.query_id)
 
     def check(self, digests: Digests) -> int:
-        """See :meth:`SinkHistory.check`."""
-        _, _, marker = self._marker()
-        _new_digest(marker.batch_id, marker.plan, digests, self._label)
-        return marker.batch_id
+        """See :meth:`SinkHistory.check`. It fences the query's driver."""
+        return self._marker(digests).batch_id
 
     def store(self, digests: Digests) -> None:
         """See :meth:`SinkHistory.store`."""
-        cell, committed, marker = self._marker()
+        marker = self._marker(digests)
         new = _new_digest(marker.batch_id, marker.plan, digests, self._label)
         if new != marker.plan:
-            offset = replace(marker, plan=new).as_offset()
-            changed = CommittedOffset(offset.offset, committed.leader_epoch, offset.metadata)
-            self.groups.commit(self._group, {cell: changed}, as_they_are=True)
+            self.replanning.store(marker, new)
 
     def text(self) -> str | None:
         """See :meth:`SinkHistory.text`."""
-        cell, committed, _ = self._marker()
-        return f"{cell} {committed.offset} {committed.metadata}"
+        found = self.groups.committed(self._group)
+        return (
+            "\n".join(f"{cell} {offset.offset} {offset.metadata}" for cell, offset in found.items()) or None
+        )
 
     @property
     def _label(self) -> str:
         return f"group {self._group}"
 
-    def _marker(self) -> tuple[TopicPartition, CommittedOffset, Marker]:
-        found = self.groups.committed(self._group, require_stable=True)
-        if not found:
-            raise _unknown(self.query_id, self._label)
-        cell = max(found, key=lambda cell: found[cell].offset)
-        return cell, found[cell], Marker.of(found[cell], self._group)
+    def _marker(self, digests: Digests) -> Marker:
+        """The marker, which no driver that runs now can replace any more."""
+        marker = self.replanning.take_over(max(digests))
+        if marker is None:
+            raise _unknown(self.replanning.query_id, self._label)
+        _new_digest(marker.batch_id, marker.plan, digests, self._label)
+        return marker
 
 
 def _new_digest(batch: int, plan: str, digests: Digests, where: str) -> str:

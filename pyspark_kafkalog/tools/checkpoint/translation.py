@@ -7,7 +7,7 @@ back to an earlier record, which the query then reads again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from pyspark_kafkalog.model import TopicPartition
@@ -36,10 +36,11 @@ class Translated(NamedTuple):
 class Translation(Protocol):
     """A translation of offsets from one cluster, or directory, to another."""
 
-    def check_source(self, topic_ids: Mapping[str, str]) -> None:
+    def check_source(self, topic_ids: Mapping[str, str]) -> Collection[str]:
         """See that the offsets are of the topics that the translation is from.
 
         :param topic_ids: of the topics that the query has read, as far as its checkpoint has them.
+        :return: the topics of which that is proven; of others one of both has no id.
         :raises KafkaLogError: if they are others.
         """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pyspark_kafkalog.client.partitions import if_known, of_some, partitions_of
 from pyspark_kafkalog.errors import GroupError, KafkaLogError, why
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query, may_have_marker
 from pyspark_kafkalog.model import CommittedOffset, Group, Place, TopicPartition, Watermarks
-from pyspark_kafkalog.model.groups import GroupOffsets
+from pyspark_kafkalog.model.groups import OWN_PREFIX, GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, NOTE, STRING, TIMESTAMP, column
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.user_options import names_like
@@ -257,11 +258,17 @@ def delete_group(place_groups: GroupOffsets, group: str) -> None:
     place_groups.delete_group(group)
 
 
+_OF_MARKER = re.compile(rf"{OWN_PREFIX}[a-z2-7]{{26}}")
+"""The names of groups that hold markers of exactly-once queries, which nobody types."""
+
+
 def no_such_group(place_groups: GroupOffsets, missing: Collection[str], *others: str) -> GroupError:
     """The error of groups that do not exist, with the names of those that do, and of ``others``."""
     hint = None
     with suppress(KafkaLogError):
-        hint = names_like(missing, {*place_groups.try_group_ids()[0], *others}, "consumer group")
+        names = {*place_groups.try_group_ids()[0], *others}
+        of_people = {name for name in names if not _OF_MARKER.fullmatch(name)}
+        hint = names_like(missing, of_people or names, "consumer group")
     return GroupError(f"No such consumer group: {', '.join(map(repr, sorted(missing)))}", hint=hint)
 
 

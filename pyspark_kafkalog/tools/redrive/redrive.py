@@ -164,12 +164,6 @@ class _Work:
         self._reading = Reading(given, [*_COLUMNS, "offset"], ())
         self._topic_id = place.topic_ids([topic]).get(topic, "")
         self._note, self._pending = _last(group, committed)
-        if committed and self._note is None:
-            _log.warning(
-                "The offsets of group %r were set since the last run of redrive, or by something else: dead"
-                " letters from there on are sent, also those that were sent before",
-                group,
-            )
         known_id = self._note.topic_id if self._note else ""
         if known_id and self._topic_id and known_id != self._topic_id:
             raise GroupError(
@@ -184,7 +178,14 @@ class _Work:
         }
         ends = place.end_offsets(partitions, read_committed=True)
         self._ends = {p: max(ends.get(p, begin), begin) for p, begin in self._begins.items()}
-        unknown = [p for p, begin in self._begins.items() if p not in committed and begin < self._ends[p]]
+        to_send = {p for p, begin in self._begins.items() if begin < self._ends[p]}
+        if self._note is None and to_send & committed.keys():
+            _log.warning(
+                "The offsets of group %r were set since the last run of redrive, or by something else: dead"
+                " letters from there on are sent, also those that were sent before",
+                group,
+            )
+        unknown = sorted(to_send - committed.keys())
         _check_first(group, unknown, first=first)
         for partition, commit in committed.items():
             if partition in self._begins and commit.offset < self._begins[partition]:

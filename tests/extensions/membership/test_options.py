@@ -60,6 +60,10 @@ def test_assignors_by_name_and_by_class() -> None:
         ({"kafka.group.instance.id": "a b"}, "expected 1 to 249 of the characters"),
         ({"kafka.group.instance.id": ".."}, "expected 1 to 249 of the characters"),
         ({"kafka.heartbeat.interval.ms": "45000"}, "expected less than kafka.session.timeout.ms"),
+        (
+            {"kafka.session.timeout.ms": "30"},
+            "timeout.ms': expected more than kafka.heartbeat.interval.ms",
+        ),
         ({"kafka.group.protocol": "new"}, "expected one of classic, consumer"),
         (
             {"kafka.group.protocol": "consumer", "kafka.session.timeout.ms": "1"},

@@ -138,6 +138,8 @@ def test_what_does_not_fit_is_refused_before_any_row(schemas: Schemas, root: str
     schemas.add("items-value", record("Item", id="int", name=["null", "string"]))
     with pytest.raises(SchemaError, match=r"newest schema of subject 'items-value': value\.id: the schema"):
         write(root, pa.array(ROWS, KIND), **CONFLUENT)
+    with pytest.raises(SchemaError, match=r"give a struct of its fields: struct\(\.\.\.\) AS value"):
+        write(root, pa.array(["Ada"]), **CONFLUENT)
     schemas.add("items-value", record("Item", id="long", name="string"))
     with pytest.raises(InvalidRecordError, match=r"value\.name: a row has null"):
         write(root, pa.array(ROWS, KIND), **CONFLUENT)

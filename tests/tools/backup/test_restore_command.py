@@ -31,6 +31,8 @@ def test_a_directory_goes_into_a_cluster(root: Path, broker: Broker) -> None:
     ]
     assert dry.lines[-2][:5] == [group, "t", "0", "4", "4"]
     assert "Dry run" in dry.err
+    slip = run("restore", root, at, "t", "--rename", f"tt={name}")
+    assert "is not among those to restore. Did you mean t?" in slip.err
     assert name not in broker_topics(at)
     assert not list(root.glob(".kafkalog-restore*"))
 

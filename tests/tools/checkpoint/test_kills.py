@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +35,47 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WRITING = {"os.rename", "os.remove", "os.mkdir", "os.utime", "os.link"}
 
 
+def forked(operation: int, act: Callable[[], object], stop: Callable[[], object]) -> int:
+    """A process, by its id, that acts, and calls ``stop`` before its so-many-th change of a file."""
+    child = os.fork()
+    if child:
+        return child
+    left = operation
+
+    def count(event: str, found: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and isinstance(found[2], int) and found[2] & (os.O_WRONLY | os.O_RDWR)
+        if event in WRITING or writes:
+            left -= 1
+            if left == -1:
+                stop()
+
+    sys.addaudithook(count)
+    act()
+    os._exit(0)
+
+
 def killed_before(operation: int, act: Callable[[], object]) -> bool:
     """Run in a process that is killed before its so-many-th change of a file; whether it was."""
-    child = os.fork()
-    if not child:
-        left = operation
-
-        def count(event: str, found: tuple[Any, ...]) -> None:
-            nonlocal left
-            writes = event == "open" and isinstance(found[2], int) and found[2] & (os.O_WRONLY | os.O_RDWR)
-            if event in WRITING or writes:
-                left -= 1
-                if left < 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(count)
-        act()
-        os._exit(0)
+    child = forked(operation, act, lambda: os.kill(os.getpid(), signal.SIGKILL))
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return True
     assert os.waitstatus_to_exitcode(status) == 0
     return False
+
+
+@contextmanager
+def stopped_before(operation: int, act: Callable[[], object]) -> Iterator[int]:
+    """Run in a process that waits before its so-many-th change of a file, until it is killed; its id."""
+    child = forked(operation, act, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    try:
+        _, status = os.waitpid(child, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it has ended before"
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @pytest.fixture
@@ -103,7 +125,15 @@ def position(folder: Path) -> Offsets:
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
-@pytest.mark.parametrize("ends", [(1, 3), (9, 11), (15, 20), (1, 20)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param((1, 3), marks=pytest.mark.long),
+        (9, 11),
+        pytest.param((15, 20), marks=pytest.mark.long),
+        pytest.param((1, 20), marks=pytest.mark.long),
+    ],
+)
 def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_complete: bool) -> None:
     new = {T0: ends[0], T1: ends[1]}
     old = {T0: 12, T1: 12} if is_complete else {T0: 8, T1: 8}
@@ -138,11 +168,123 @@ def test_a_rewind(tmp_path: Path, kafka: Kafka, ends: tuple[int, int], is_comple
     assert len(seen) > 10
 
 
+@contextmanager
+def full_disk(after: int) -> Iterator[list[int]]:
+    """After so many writes the disk is full; yields the writes that failed."""
+    real, done, failed = os.pwrite, [], []
+
+    def pwrite(descriptor: int, data: Any, position: int) -> int:
+        if len(done) >= after:
+            failed.append(len(done))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done.append(1)
+        return real(descriptor, data, position)
+
+    os.pwrite = pwrite
+    try:
+        yield failed
+    finally:
+        os.pwrite = real
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_full_disk(tmp_path: Path, kafka: Kafka, is_complete: bool) -> None:
+    """The error says what the checkpoint is by now, and that the same again, or the old position, ends it."""
+    new, old = {T0: 1, T1: 3}, ({T0: 12, T1: 12} if is_complete else {T0: 8, T1: 8})
+    template = made(tmp_path / "template", kafka, is_complete=is_complete)
+
+    def rewind(folder: Path, to: RewindTo, value: Any = 0) -> None:
+        planned = kafka.checkpoints.plan_rewind(folder, to, value)
+        kafka.checkpoints.execute(planned, stopped=True)
+
+    seen = set()
+    for after in range(200):
+        folder = tmp_path / f"c{after}"
+        shutil.copytree(template, folder)
+        with full_disk(after) as failed:
+            try:
+                rewind(folder, RewindTo.OFFSETS, new)
+            except KafkaLogError as e:
+                said = str(e)
+        if not failed:
+            break
+        if position(folder) == new:
+            seen.add("new")
+            if len(failed) > 1:  # else only the lock lacks its holder
+                assert "The checkpoint is changed, and the query can start" in said
+            continue
+        assert "No space left on device" in said
+        assert "Free space on the disk. " in said
+        if CheckpointFiles.open(str(folder)).begun is not None:
+            seen.add("begun")
+            assert "The change was begun, and the query does not start until it ends: run it again" in said
+            shutil.copytree(folder, tmp_path / f"left{after}")
+            rewind(tmp_path / f"left{after}", RewindTo.CURRENT)
+            assert position(tmp_path / f"left{after}") == old
+        else:
+            seen.add("old")
+            assert "The checkpoint is as it was: run it again" in said
+        rewind(folder, RewindTo.OFFSETS, new)
+        assert position(folder) == new
+    assert seen == {"old", "begun", "new"}
+
+
+def test_two_changes_at_once(tmp_path: Path, kafka: Kafka) -> None:
+    """The second is refused, and says who makes the first; one that was killed does not stand in the way."""
+    template = made(tmp_path / "template", kafka, is_complete=True, topic_id="x" * 22)
+
+    def change(folder: Path, act: str) -> None:
+        checkpoints = kafka.checkpoints
+        planned = (
+            checkpoints.plan_rewind(folder, RewindTo.OFFSETS, {T0: 1, T1: 3})
+            if act == "rewind"
+            else checkpoints.plan_move(folder, Shift())
+        )
+        checkpoints.execute(planned, stopped=True)
+
+    for operation in range(3, 15, 4):
+        for first, second in (("rewind", "move"), ("move", "rewind"), ("rewind", "rewind")):
+            folder = tmp_path / f"{first}-{second}-{operation}"
+            shutil.copytree(template, folder)
+            with stopped_before(operation, lambda f=folder, act=first: change(f, act)) as holder:
+                with pytest.raises(KafkaLogError, match=f"The checkpoint is in use by process {holder} on"):
+                    change(folder, second)
+                done = run("checkpoint", "rewind", folder, tmp_path / "logs", "--to-earliest", "--execute")
+                assert done.code == 3
+                assert f"process {holder}" in done.err
+                assert "Wait for it, or end it: this releases its lock" in done.err
+            change(folder, "rewind")
+            assert position(folder) == {T0: 1, T1: 3}
+
+
+def test_threads_keep_each_other_out(tmp_path: Path, kafka: Kafka) -> None:
+    folder = made(tmp_path / "c", kafka, is_complete=True)
+    planned = [
+        kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, {T0: at, T1: at}) for at in range(1, 9)
+    ]
+    refused: list[str] = []
+
+    def execute(number: int) -> None:
+        try:
+            kafka.checkpoints.execute(planned[number], stopped=True)
+        except KafkaLogError as e:
+            refused.append(str(e))
+
+    threads = [threading.Thread(target=execute, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 7
+    assert all("in use by a thread of this process" in said or "not as it was" in said for said in refused)
+    assert position(folder) in [{T0: at, T1: at} for at in range(1, 9)]
+
+
 class Shift:
     """A translation by which each offset is 5 more."""
 
-    def check_source(self, topic_ids: object) -> None:
-        pass
+    def check_source(self, topic_ids: object) -> tuple[()]:
+        return ()
 
     def check_target(self, cluster_id: str | None, topic_ids: object) -> None:
         pass

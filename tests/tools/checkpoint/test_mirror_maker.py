@@ -293,7 +293,8 @@ def test_the_topic_of_the_syncs_is_one(clusters: tuple[Kafka, Kafka]) -> None:
 def test_topics_that_were_created_again_are_refused(clusters: tuple[Kafka, Kafka]) -> None:
     ids = clusters[0].place.topic_ids({"t"})
     maker = MirrorMaker(*clusters)
-    maker.check_source(ids)
+    assert {*maker.check_source(ids)} == {"t"}
+    assert not MirrorMaker(clusters[1], clusters[1]).check_source(ids)
     assert ids["t"]
     with pytest.raises(KafkaLogError, match="other topics than the query has read: t"):
         maker.check_source({"t": "M" * 22})

@@ -13,7 +13,7 @@ from pyspark_kafkalog import Kafka, connect
 from pyspark_kafkalog.tools.checkpoint import change
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from tests.kafka import Broker
-from tests.tools.checkpoint.test_restart import Job, run_into
+from tests.tools.checkpoint.test_restart import LONG, Job, on, run_into
 from tests.tools.checkpoint.test_restart import job as job
 from tests.tools.cli.running import run
 
@@ -92,7 +92,7 @@ def test_the_current_position(job: Job, sink: Kafka | None) -> None:
     assert values(job, sink) == list(range(26))
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=LONG)])
 def test_spark_refuses_a_change_that_was_interrupted(
     job: Job, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,10 +121,9 @@ def test_spark_refuses_a_change_that_was_interrupted(
     assert job.run() == list(range(20, 30))
 
 
+@on("directory")
 def test_the_second_micro_batch_of_version_2(job: Job) -> None:
     """Spark 4.2.0 does not start: it has left something out of the first plan."""
-    if "path" not in job.place:
-        pytest.skip("one place is enough")
     job.use_v2()
     for _ in range(2):
         job.write(10)
@@ -140,10 +139,9 @@ def test_the_second_micro_batch_of_version_2(job: Job) -> None:
     assert job.run() == list(range(10, 20))
 
 
+@on("kafka")
 def test_the_other_reader_goes_on(job: Job, spark: SparkSession) -> None:
     """A query of Spark's own source becomes one of this package, and back."""
-    if job.format == "kafkalog":
-        pytest.skip("the pair is one case")
     other = Job(job.spark, "kafkalog", job.place, job.topic, job.folder)
     job.write(10)
     assert job.run() == job.expected(0, 0)

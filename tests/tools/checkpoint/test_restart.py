@@ -29,6 +29,8 @@ V2 = {
 
 HAS_AVAILABLE_NOW = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether one run repeats a micro-batch and goes on; Spark 4.0 and 4.1 do that in two."""
+OWN_FAULT = 'because the return value of "scala.Option.get()" is null'
+"""Ends the run in which Spark's own source, in 4.1, has repeated a micro-batch for AvailableNow."""
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -50,7 +52,7 @@ class Job:
     folder: Path
     name: str | None = None
     stateful: bool = False
-    sink: Mapping[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
     written: int = 0
     reader: Mapping[str, str] = field(default_factory=dict)
 
@@ -96,7 +98,12 @@ class Job:
         """Run it until it has read all; returns what came: values, or counts by partition."""
         came: list[Any] = []
         for _ in range(self.runs()):
-            self._run_once(came)
+            try:
+                self._run_once(came)
+            except StreamingQueryException as e:
+                if OWN_FAULT not in str(e) or self.format != "kafka":
+                    raise
+                self._run_once(came)  # the micro-batch is complete by now
         return sorted(came if self.stateful else (int(value) for (value,) in came))
 
     def runs(self) -> int:
@@ -138,7 +145,15 @@ def broker_place(broker: Broker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap}
 
 
-@pytest.fixture(params=["kafka", "kafkalog", "directory"])
+LONG = pytest.mark.long
+
+
+def on(*readers: object) -> pytest.MarkDecorator:
+    """The readers of the job of a test."""
+    return pytest.mark.parametrize("job", readers, indirect=True)
+
+
+@pytest.fixture(params=["kafkalog", pytest.param("kafka", marks=LONG), pytest.param("directory", marks=LONG)])
 def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp_path: Path) -> Job:
     session = spark.newSession()
     register(session)
@@ -151,7 +166,8 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp
     return Job(session, "kafka" if request.param == "kafka" else "kafkalog", place, topic, tmp_path)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@on("kafka", "kafkalog", "directory")
+@pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=LONG)])
 def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     if version == "v2":
         job.use_v2()
@@ -173,7 +189,7 @@ def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     assert job.run() == job.expected(13, 0)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("stateful", [False, pytest.param(True, marks=LONG)])
 @pytest.mark.parametrize("ends", [(2, 3), (9, 9), (10, 10), (7, 12)])
 def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
     job: Job, ends: tuple[int, int], stateful: bool
@@ -199,8 +215,8 @@ def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
         assert job.run() == [(0, counts[0] + 1), (1, counts[1] + 1)]
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("version", [pytest.param("v1", marks=LONG), "v2"])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=LONG), True])
 def test_state_is_kept_as_it_is(job: Job, version: str, killed: bool) -> None:
     if version == "v2":
         job.use_v2()
@@ -239,13 +255,44 @@ def test_a_file_sink_has_the_rows_again(job: Job, tmp_path: Path) -> None:
     assert values() == sorted([*before, 18, 19])
 
 
+@on("directory")
+def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) -> None:
+    beside = {name: str(tmp_path / name) for name in ("audit", "metrics")}
+    job.reader = {"auditLocation": beside["audit"]}
+    job.sink = {"path": str(tmp_path / "out"), "topic": "o", "callback.class": "metrics"}
+    job.sink |= {"metricsLocation": beside["metrics"], "auditLocation": beside["audit"]}
+    sink = connect(job.sink["path"])
+
+    def check(*by_batch: int) -> None:
+        views = {name: job.spark.read.format("kafkalog").option("view", name) for name in beside}
+        audit = views["audit"].load(beside["audit"]).where("kind = 'SUCCESS'")
+        counted = audit.groupBy("side", "batch").sum("messages").collect()
+        metrics = views["metrics"].load(beside["metrics"]).groupBy("batch").sum("records").collect()
+        expected = dict(enumerate(by_batch))
+        for side in ("consumer", "producer"):
+            assert {batch: count for of, batch, count in counted if of == side} == expected
+        assert dict(map(tuple, metrics)) == expected
+        assert sink.read("o").read_all().num_rows == sum(by_batch)
+
+    for _ in range(2):
+        job.write(10)
+        run_into(job)
+    check(10, 10)
+    job.rewind(RewindTo.OFFSETS, job.at(2, 3), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15)
+    job.forget_last_commit()
+    job.rewind(RewindTo.OFFSETS, job.at(6, 6), with_sink=sink)
+    run_into(job)
+    check(10, 10, 15, 8)
+
+
+@on("kafkalog", pytest.param("directory", marks=LONG))
 @pytest.mark.parametrize("kind", ["directory", "brokers"])
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=LONG), True])
 def test_an_exactly_once_sink_is_told(
     job: Job, tmp_path: Path, broker: Broker, kind: str, killed: bool
 ) -> None:
-    if job.format == "kafka":
-        pytest.skip("a sink of this package has the reader of this package")
     target = f"{job.topic}-out"
     place = {"path": str(tmp_path / "out")}
     job.sink = {**place, "topic": target}

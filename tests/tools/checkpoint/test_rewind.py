@@ -78,6 +78,10 @@ def test_where_it_can_go(folder: Path, logs: Path, tmp_path: Path) -> None:
     file.write_text("t,0,6\nt,1,7\n")
     assert new(folder, "--from-file", file) == {"0": [6, 7]}
     connect(str(logs)).groups.commit("g", {TopicPartition("t", 0): CommittedOffset(5)})
+    connect(str(logs)).groups.commit(f"kafkalog-{'a' * 26}", {TopicPartition("t", 0): CommittedOffset(1)})
+    unknown = run(*REWIND, folder, logs, "--to-group", "gg")
+    assert unknown.code == 3
+    assert "No such consumer group: 'gg'. Did you mean g? There is 1 consumer group: g." in unknown.err
     assert new(folder, logs, "--to-group", "g") == {"0": [5]}
     assert new(folder, logs, "t:1", "--to-earliest") == {"0": [0]}
 
@@ -124,7 +128,7 @@ def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
     assert {row["lag"] for row in run("checkpoint", "show", folder, logs, "--json").json["offsets"]} == {None}
     done = run("lag", logs, "--checkpoint", folder, "--max-lag", 100)
     assert done.code == 1
-    assert "2 in topics that were created again: kafkalog checkpoint rewind --to-current" in done.out
+    assert "2 other topics than were read, or another place: kafkalog checkpoint rewind" in done.out
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
     assert (done.code, "read again" in done.out) == (0, False)
     assert "All records of t are read, as the topic was created again." in done.out
@@ -203,6 +207,16 @@ def test_what_is_refused(folder: Path, logs: Path, words: tuple[object, ...], wh
     done = run(*REWIND, folder, *(str(word).replace("{logs}", str(logs)) for word in words), "--execute")
     assert (done.code in (2, 3), what in done.err) == (True, True), done.err
     assert not (folder / "kafkalog-kept").exists()
+
+
+def test_a_sink_is_named_only_if_a_plan_changes(folder: Path, logs: Path) -> None:
+    for words, is_named in ((("--to-current",), False), (("--to-earliest",), True)):
+        done = run(*REWIND, folder, logs, *words)
+        assert (done.code, "--with-sink" in done.out) == (0, is_named), done.out
+    (folder / "kafkalog-transactions").mkdir()
+    for words, is_named in ((("--to-current",), False), (("--to-earliest",), True)):
+        done = run(*REWIND, folder, logs, *words)
+        assert (done.code, "unless you give them by --with-sink" in done.out) == (0, is_named), done.out
 
 
 def test_damage_is_named_and_nothing_written(folder: Path, logs: Path) -> None:
@@ -298,8 +312,8 @@ class Same:
 
     back = 0
 
-    def check_source(self, topic_ids: object) -> None:
-        pass
+    def check_source(self, topic_ids: object) -> tuple[()]:
+        return ()
 
     def check_target(self, cluster_id: str | None, topic_ids: object) -> None:
         pass

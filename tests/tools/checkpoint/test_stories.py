@@ -14,7 +14,7 @@ from pyspark_kafkalog import NewTopic, ResetTo
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles, checksums
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from tests.kafka import Broker
-from tests.tools.checkpoint.test_restart import Job
+from tests.tools.checkpoint.test_restart import LONG, Job, on
 from tests.tools.checkpoint.test_restart import job as job
 from tests.tools.cli.running import run
 
@@ -90,9 +90,8 @@ def test_an_open_transaction(on_brokers: Job, broker: Broker) -> None:
     assert job.run() == [10]
 
 
+@on("kafkalog", pytest.param("directory", marks=LONG))
 def test_a_query_of_a_group(job: Job) -> None:
-    if job.format == "kafka":
-        pytest.skip("it has no group")
     job.reader = {"kafka.group.id": f"{job.topic}-group"}
     job.write(20)
     job.run()
@@ -125,10 +124,9 @@ def test_two_sources_and_one_of_them_goes_back(job: Job, spark: SparkSession) ->
     assert both() == [("a", value) for value in range(20)]
 
 
-def test_async_progress_tracking(on_brokers: Job) -> None:
-    job = on_brokers
-    if job.format != "kafka":
-        pytest.skip("Spark tracks only its own source so")
+@on("kafka")
+def test_async_progress_tracking(job: Job) -> None:
+    """Of Spark's own source, which is the only one that has it."""
 
     def run_so() -> None:
         writer = job.rows().writeStream.format("kafka").options(**job.place, topic=f"{job.topic}-out")

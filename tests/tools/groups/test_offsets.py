@@ -110,6 +110,8 @@ def test_a_group_that_does_not_exist_yet_is_told_of(root: Path) -> None:
     reset = ("offsets", "reset", root, "--group", "typo", "u", "--to-latest")
     assert "There was no group 'typo': it would be created." in run(*reset).err
     assert "There was no group 'typo': it was created." in run(*reset, "--execute").err
+    near = run("offsets", "reset", root, "--group", "typos", "u", "--to-latest")
+    assert "'typos': it would be created. Did you mean typo?" in near.err
     assert "no group" not in run(*reset).err
 
 

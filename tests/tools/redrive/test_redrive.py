@@ -177,6 +177,9 @@ def test_offsets_that_were_reset(topics: Topics) -> None:
     assert "sent before" not in topics.redrive().err
     write(place, dead, [letter(orders)] * 3, start=3)
     assert run("offsets", "reset", place, *words, "--to-latest").code == 0
+    nothing = topics.redrive()
+    assert "sent before" not in nothing.err
+    assert f"All dead letters in {dead} have been sent: there is nothing to send." in nothing.err
     write(place, dead, [letter(orders)], start=6)
     assert topics.redrive("--execute").code == 0
     assert values(place, orders) == [0, 0, 1, 1, 2, 2, 6]

@@ -93,6 +93,9 @@ def test_times_and_sizes_have_units(root: Path) -> None:
     assert run("topics", "create", root, "w", "--set", "retention.ms=1h").code == 0
     (topic,) = run("topics", "describe", root, "w", "--json").rows
     assert [config["value"] for config in topic["configs"]] == ["3600000"]
+    assert "is in ms" not in run("topics", "create", root, "x", "--set", "retention.ms=10m").err
+    seconds = run("topics", "create", root, "v", "--set", "retention.ms=604800")
+    assert "records older than 605 s are deleted. Give a unit, such as 7d" in seconds.err
     for wrong in ("retention.ms=7 fortnights", "retention.ms=d", "cleanup.policy=7d"):
         refused = run("topics", "alter", root, "u", "--set", wrong)
         assert (refused.code, refused.out) == (2, ""), wrong

@@ -329,24 +329,23 @@ def _goal(name: str, value: Any) -> tuple[ResetTo, int]:
 
 
 def _carry_out(kafka: Kafka, steps: Sequence[ResetStep], *, execute: bool, as_json: bool) -> None:
-    created = [group for group in sorted({step.group for step in steps}) if _is_new(kafka, group, steps)]
+    created = {group: _near(kafka, group, steps) for group in sorted({step.group for step in steps})}
     if execute:
         kafka.groups.reset(steps)
     show_rows(ResetStep, steps, "offsets", as_json=as_json)
-    for group in created:
-        click.echo(
-            one_line(f"There was no group {group!r}: {'it was' if execute else 'it would be'} created."),
-            err=True,
-        )
+    for group, near in created.items():
+        if near is not None:
+            made = f"There was no group {group!r}: {'it was' if execute else 'it would be'} created."
+            click.echo(one_line(f"{made} {near}".rstrip()), err=True)
     say_if_dry(execute)
 
 
-def _is_new(kafka: Kafka, group: str, steps: Sequence[ResetStep]) -> bool:
-    """Whether a group with these steps does not exist yet."""
+def _near(kafka: Kafka, group: str, steps: Sequence[ResetStep]) -> str | None:
+    """The groups that are nearly called like one with these steps, in words; None if that one exists."""
     if any(step.current is not None for step in steps if step.group == group):
-        return False
+        return None
     try:
         kafka.groups.describe([group])
-    except GroupError:
-        return True
-    return False
+    except GroupError as e:
+        return e.hint or ""
+    return None

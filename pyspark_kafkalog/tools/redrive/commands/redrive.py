@@ -43,6 +43,8 @@ def redrive(kafka: Kafka, topic: str, group: str, first: bool, execute: bool, as
     with said("Looking for dead letters"):
         rows = kafka.records.redrive(topic, group=group, first=first, execute=execute)
     show_rows(Redriven, rows, "partitions", as_json=as_json)
+    if not rows:
+        say(f"All dead letters in {topic} have been sent: there is nothing to send.")
     if staying := sum(row.records for row in rows if row.destination is None):
         say(f"Records that stay in {topic}, as no header says where they came from: {staying}.")
     say_if_dry(execute)
