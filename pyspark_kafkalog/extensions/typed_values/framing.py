@@ -45,8 +45,6 @@ LARGEST = 64 << 20
 """Bytes of one value that zlib is undone for, and of those of a batch together."""
 _MOST_INDEXES = 100
 """Protobuf's messages in one another."""
-
-
 _MOST_BYTES = 5
 """Bytes of a varint of 32 bits."""
 MessageKey: TypeAlias = tuple[int, ...] | int | str
@@ -183,9 +181,6 @@ class ConfluentFraming(_Framing):
     Of Protobuf, indexes of a message come behind the key (MessageIndexes).
     """
 
-    def __init__(self, column: ColumnToDecode) -> None:
-        super().__init__(column)
-
     def _of_headers(self) -> Mapping[str, Callable[[bytes], WriterKey | None]]:
         return {f"__{self._column.name}_schema_id": self._key}
 
@@ -234,7 +229,7 @@ class _ApicurioFraming(_Framing):
     def _with_messages(
         self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
     ) -> tuple[np.ndarray, list[WriterKey]]:
-        """See :meth:`_Framing._with_messages`. Apicurio 2 has no name before a body if it is in a header."""
+        """See :meth:`_Framing._with_messages`; Apicurio 2 has no name before a body if it is in a header."""
         header = "apicurio.protobuf.type" if self._column.name == "value" else "apicurio.protobuf.type.key"
         rows, codes, named = _in_headers(values.batch.column(HEADERS_FIELD[0]), {header: _text})
         of_headers = np.full(numbers.size, -1, np.int64)
@@ -244,8 +239,8 @@ class _ApicurioFraming(_Framing):
         rows, lengths = rows[lengths > 0], lengths[lengths > 0]
         codes, names = _keys(_spans(values.data, values.starts[rows], lengths), read_name)
         messages = list(dict.fromkeys([*named, *names]))
-        of_names = np.array([messages.index(name) for name in names], np.int64)
-        codes = of_names[codes]
+        places = {name: number for number, name in enumerate(messages)}
+        codes = np.array([places[name] for name in names], np.int64)[codes]
         is_name = (of_headers[rows] < 0) | (of_headers[rows] == codes)
         rows, lengths = rows[is_name], lengths[is_name]
         of_headers[rows] = codes[is_name]
@@ -318,6 +313,7 @@ class GlueFraming(_Framing):
     def _with_messages(
         self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
     ) -> tuple[np.ndarray, list[WriterKey]]:
+        """See :meth:`_Framing._with_messages`."""
         rows = np.flatnonzero(numbers >= 0)
         lengths = _number_sizes(values.data, values.starts[rows], values.sizes[rows])
         rows, lengths = rows[lengths > 0], lengths[lengths > 0]

@@ -98,11 +98,10 @@ class Writers:
             except SchemaError as e:
                 why = f"schema {shown(key.schema)}: {e.message}"
                 if not self._column.takes_foreign:
+                    hint = e.hint or f"Give a schema that can read both as {self._column.name}.schema."
                     raise SchemaError(
                         f"The {self._column.name} can't be read with the schema of this query: {why}",
-                        hint=e.hint
-                        or f"Give a schema that can read both as {self._column.name}.schema. Or set"
-                        " includeCorrupt=true: such records are whole in the column corrupt then.",
+                        hint=f"{hint} Or set includeCorrupt=true: the column corrupt has such records.",
                         **place(row),
                     ) from None
                 entry = self._refuse(why)

@@ -55,7 +55,7 @@ def test_foreign_values(registry: SchemaRegistryServer, tmp_path: Path, encoding
         return found
 
     reason = [*values.values()][1]
-    with pytest.raises(SchemaError, match=r"includeCorrupt=true: such records are whole") as caught:
+    with pytest.raises(SchemaError, match=r"includeCorrupt=true: the column corrupt has such") as caught:
         read()
     assert all(part in str(caught.value) for part in (f"{topic}-0", "offset 1", reason))
     found = read(includeCorrupt="true")

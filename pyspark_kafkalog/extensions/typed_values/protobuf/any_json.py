@@ -11,7 +11,6 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -34,9 +33,8 @@ _SPECIAL = {*STRUCTS, *WRAPPED, _TIMESTAMP, _DURATION, _FIELD_MASK, ANY}
 """Messages that have a form of their own."""
 _FIXED = {"double": "<d", "float": "<f", "fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q", "sfixed64": "<q"}
 _LEAST_SECONDS, _MOST_SECONDS = -62135596800, 253402300799
-"""From the year 1 to the year 9999."""
+"""The first of year 1, and the last of year 9999."""
 _MOST_DURATION, _MOST_NANOS = 315576000000, 999999999
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def any_of(data: bytes, types: Mapping[str, MessageType]) -> str:
@@ -155,7 +153,7 @@ def _entry(entry: MessageType, data: bytes, types: Mapping[str, MessageType], de
 
 
 def _items(field: MessageField, wire: int, body: bytes) -> Iterator[Any]:
-    """The values of a field that is no message, several if it is packed."""
+    """The values of a field that has no fields itself; several if it is packed."""
     expected = wire_type(field)
     if wire == expected:
         yield from _known(field, _value(field, body))
@@ -229,8 +227,7 @@ def _shown(field: MessageField, value: Any) -> Any:
 def _timestamp(seconds: int, nanos: int) -> str:
     if not (_LEAST_SECONDS <= seconds <= _MOST_SECONDS and 0 <= nanos <= _MOST_NANOS):
         raise NotStructError
-    at = _EPOCH + timedelta(seconds=seconds)
-    return f"{at.replace(tzinfo=None).isoformat()}{_digits(nanos)}Z"
+    return f"{np.datetime64(seconds, 's')}{_digits(nanos)}Z"
 
 
 def _duration(seconds: int, nanos: int) -> str:
@@ -242,7 +239,7 @@ def _duration(seconds: int, nanos: int) -> str:
 
 
 def _digits(nanos: int) -> str:
-    """None, 3, 6 or 9 digits behind a point."""
+    """The digits behind a point: 3, 6 or 9, or nothing."""
     if not nanos:
         return ""
     digits = f"{nanos:09}"

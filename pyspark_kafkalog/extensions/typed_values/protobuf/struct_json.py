@@ -24,7 +24,7 @@ _MOST_WHOLE = 1 << 53
 
 
 class NotStructError(Exception):
-    """Bytes are not a Struct, or a value is not one's; or they are no Any of a known message."""
+    """Bytes are not a Struct, or a value is not one's, or an Any has an unknown message."""
 
 
 def json_of(name: str, data: bytes) -> str:

@@ -61,7 +61,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 def _read_tag(data: bytes, at: int) -> tuple[int, int]:
     """The tag at ``at``, of at most five bytes and 32 bits, and where it ends.
 
-    :raises NotWireError: if it is no tag.
+    :raises NotWireError: if there is none.
     """
     tag, end = read_varint(data, at)
     if end - at > _MOST_TAG or tag >> 32:
