@@ -149,7 +149,7 @@ def _unproven(topics: Collection[str], topic_ids: Mapping[str, str]) -> Iterator
     """Say of which topics nothing shows that the query has read those that were copied."""
     known = {topic for topic in topics if topic_ids.get(topic)}
     for of, lacks in (
-        ({*topics} - known, "the checkpoint has no id of it, as only the reader of kafkalog stores that"),
+        ({*topics} - known, 'the checkpoint has no id of it: a reader of format("kafkalog") stores that'),
         (known, "nothing tells the id of what was copied"),
     ):
         if of:
