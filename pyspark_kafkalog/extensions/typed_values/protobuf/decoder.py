@@ -109,7 +109,10 @@ class MessageDecoder:
         :raises SchemaError: if the reader's message can't read what it writes, or is another one.
         """
         if writer.name.rpartition(".")[2] != self._reader.name.rpartition(".")[2]:
-            raise SchemaError(f"the value is a {writer}, and is read as a {self._reader}")
+            raise SchemaError(
+                f"the value is a {writer}, and is read as a {self._reader}",
+                hint="Read each message by a query of its own, with value.message (key.message).",
+            )
         entry, oneofs = self._program.count, len(self._compiler.levels)
         found = self._compiler.compile(writer, entry, self._numbers.count)
         self._program.add(found.rows)
