@@ -107,7 +107,10 @@ def _fields(
             items = list(_items(field, wire, body))
             if not items:
                 continue
-            scalars[number] = [*scalars.get(number, []), *items] if field.is_repeated else items[-1:]
+            if field.is_repeated:
+                scalars.setdefault(number, []).extend(items)
+            else:
+                scalars[number] = items[-1:]
         if field.oneof is not None:
             before = of_oneof.get(field.oneof, number)
             if before != number:

@@ -165,3 +165,10 @@ def test_messages_in_one_another_have_a_bound() -> None:
     for _ in range(200):
         value = packed("google.protobuf.Any", value)
     assert read([value])[1] == [0]
+
+
+def test_many_items_take_as_long_as_their_bytes() -> None:
+    """A copy of the list for each of them would take an hour."""
+    paths = b"\x0a\1a" * 600_000
+    rows, _ = read([packed("google.protobuf.FieldMask", paths)])
+    assert len(json.loads(rows[0]["one"])["value"]) == 2 * 600_000 - 1
