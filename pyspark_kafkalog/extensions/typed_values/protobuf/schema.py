@@ -15,7 +15,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import SchemaError, listed
@@ -60,6 +60,11 @@ class EnumType:
     name: str
     values: tuple[tuple[str, int], ...]
     is_closed: bool
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """The name of each number, the first one if it has several."""
+        return {number: name for name, number in reversed(self.values)}
 
     def __str__(self) -> str:
         return f"enum {self.name}"
