@@ -261,14 +261,18 @@ def _changes(files: CheckpointFiles) -> Iterator[_Made]:
             continue
         try:
             found = json.loads(data)
-            plans = {int(batch): (old, new) for batch, (old, new) in found["plans"].items()}
-            yield _Made(kept, str(found["target"]), plans, found.get("told"))
+            plans = {int(batch): (str(old), str(new)) for batch, (old, new) in found["plans"].items()}
+            told = found.get("told")
+            if told not in (None, *plans) or not plans:
+                raise ValueError(told)
+            made = _Made(kept, str(found["target"]), plans, told)
         except UNREADABLE:
             raise CorruptRecordError(
                 "Nothing tells whether the checkpoint was moved before: the file is damaged",
                 file=kept.label(_CHANGE),
                 hint="If it was not, or that was undone, remove this folder.",
             ) from None
+        yield made
 
 
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:

@@ -328,3 +328,29 @@ class Back(Same):
     """One to the offsets before."""
 
     back = 1
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"plans": {}, "target": "kafka2", "told": None},
+        {"plans": {"2": ["a", "b"]}, "target": "", "told": 1},
+        {"plans": {"2": ["a", "b"]}, "target": "", "told": [2]},
+        {"plans": {"2": ["a"]}, "target": "", "told": 2},
+        [],
+    ],
+)
+def test_a_damaged_note_of_a_change(folder: Path, logs: Path, damaged: object) -> None:
+    """It is named, and nothing is changed."""
+    kept = folder / "kafkalog-kept" / "20260101T000000.000000Z"
+    kept.mkdir(parents=True)
+    (kept / "change.json").write_text(json.dumps(damaged))
+    kafka = connect(str(logs))
+    with pytest.raises(KafkaLogError, match="the file is damaged") as error:
+        kafka.checkpoints.plan_rewind(folder, RewindTo.BATCH, 1)
+    assert str(kept / "change.json") in str(error.value)
+    before = (folder / "offsets" / "2").read_bytes()
+    planned = kafka.checkpoints.plan_rewind(folder, RewindTo.EARLIEST, with_sink=kafka)
+    with pytest.raises(KafkaLogError, match="the file is damaged"):
+        kafka.checkpoints.execute(planned, stopped=True)
+    assert (folder / "offsets" / "2").read_bytes() == before
