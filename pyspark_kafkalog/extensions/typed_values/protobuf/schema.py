@@ -170,7 +170,7 @@ class ProtoFile:
         if isinstance(key, tuple):
             return self.at(key)
         if isinstance(key, int):
-            found = self._by_name()
+            found = self._by_name
             if key >= len(found):
                 raise SchemaError(f"The schema has {len(found)} messages, and none with the number {key}")
             return found[key]
@@ -181,11 +181,12 @@ class ProtoFile:
 
     def number(self, message: MessageType) -> int:
         """The place of one of the messages of this file among all names."""
-        for number, each in enumerate(self._by_name()):
+        for number, each in enumerate(self._by_name):
             if each is message:
                 return number
         raise SchemaError(f"The {message} is not declared in the schema's own file")
 
+    @cached_property
     def _by_name(self) -> list[MessageType]:
         """All messages of this file by their names, the entries of maps too (Glue's MessageIndexFinder)."""
         due, found = list(self.messages), list[MessageType]()
