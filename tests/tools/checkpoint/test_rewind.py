@@ -7,13 +7,17 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import KafkaLogError, OptionError, TopicPartition, connect
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.tools.checkpoint import change
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from pyspark_kafkalog.tools.checkpoint.translation import EXACT, Translated
 from tests.tools.checkpoint.checkpoints import QUERY, at, checkpoint, complete, plan
@@ -354,3 +358,24 @@ def test_a_damaged_note_of_a_change(folder: Path, logs: Path, damaged: object) -
     with pytest.raises(KafkaLogError, match="the file is damaged"):
         kafka.checkpoints.execute(planned, stopped=True)
     assert (folder / "offsets" / "2").read_bytes() == before
+
+
+def test_two_changes_without_a_lock(folder: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store nothing keeps them apart: the one that fails does not say that all is as it was."""
+    kafka, keep, changes = connect(str(logs)), change._keep, []
+
+    def planned(to: RewindTo) -> CheckpointChange:
+        return kafka.checkpoints.plan_rewind(folder, to)
+
+    def meanwhile(*given: Any) -> None:
+        changes.append(given)
+        if len(changes) > 1:
+            return keep(*given)
+        kafka.checkpoints.execute(planned(RewindTo.LATEST), stopped=True)
+        raise KafkaLogError("no room")
+
+    monkeypatch.setattr(change, "_locked", lambda _: nullcontext())
+    monkeypatch.setattr(change, "_keep", meanwhile)
+    with pytest.raises(KafkaLogError, match="Something else has changed the checkpoint since: plan it again"):
+        kafka.checkpoints.execute(planned(RewindTo.EARLIEST), stopped=True)
+    assert len(changes) == 2
