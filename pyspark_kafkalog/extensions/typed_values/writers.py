@@ -107,5 +107,6 @@ class Writers:
                 entry = self._refuse(why)
             except KafkaLogError as e:
                 raise type(e)(e.message, hint=e.hint, **place(row)) from None
-            self._entries[key] = entry
+            if entry != WITHOUT:  # else values can make up any number of messages
+                self._entries[key] = entry
         return entry

@@ -261,14 +261,18 @@ def _changes(files: CheckpointFiles) -> Iterator[_Made]:
             continue
         try:
             found = json.loads(data)
-            plans = {int(batch): (old, new) for batch, (old, new) in found["plans"].items()}
-            yield _Made(kept, str(found["target"]), plans, found.get("told"))
+            plans = {int(batch): (str(old), str(new)) for batch, (old, new) in found["plans"].items()}
+            told = found.get("told")
+            if told not in (None, *plans) or not plans:
+                raise ValueError(told)
+            made = _Made(kept, str(found["target"]), plans, told)
         except UNREADABLE:
             raise CorruptRecordError(
                 "Nothing tells whether the checkpoint was moved before: the file is damaged",
                 file=kept.label(_CHANGE),
                 hint="If it was not, or that was undone, remove this folder.",
             ) from None
+        yield made
 
 
 def execute(change: CheckpointChange, *, stopped: bool = False) -> None:
@@ -344,7 +348,7 @@ def _left(change: CheckpointChange) -> str:
     try:
         files = CheckpointFiles.open(change.location)
         is_begun = files.begun is not None
-        is_changed = all(files.data(plan.batch) == plan.new for plan in change.plans)
+        found = [files.data(plan.batch) for plan in change.plans]
     except (KafkaLogError, OSError):
         return "Run kafkalog checkpoint show, which says whether the change was begun."
     if is_begun:
@@ -352,8 +356,10 @@ def _left(change: CheckpointChange) -> str:
             "The change was begun, and the query does not start until it ends: run it again. To leave it,"
             " rewind to where the query was (--to-current)."
         )
-    if not is_changed:
-        return "The checkpoint is as it was: run it again."
+    if found != [plan.new for plan in change.plans]:
+        if found == [plan.old for plan in change.plans]:
+            return "The checkpoint is as it was: run it again."
+        return "Something else has changed the checkpoint since: plan it again."
     if change.sink is None:
         return "The checkpoint is changed, and the query can start."
     return "The checkpoint is changed, and its sink may not know it, and then refuses it: run it again."

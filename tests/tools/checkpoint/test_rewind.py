@@ -7,13 +7,17 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import KafkaLogError, OptionError, TopicPartition, connect
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.tools.checkpoint import change
+from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
 from pyspark_kafkalog.tools.checkpoint.translation import EXACT, Translated
 from tests.tools.checkpoint.checkpoints import QUERY, at, checkpoint, complete, plan
@@ -328,3 +332,50 @@ class Back(Same):
     """One to the offsets before."""
 
     back = 1
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"plans": {}, "target": "kafka2", "told": None},
+        {"plans": {"2": ["a", "b"]}, "target": "", "told": 1},
+        {"plans": {"2": ["a", "b"]}, "target": "", "told": [2]},
+        {"plans": {"2": ["a"]}, "target": "", "told": 2},
+        [],
+    ],
+)
+def test_a_damaged_note_of_a_change(folder: Path, logs: Path, damaged: object) -> None:
+    """It is named, and nothing is changed."""
+    kept = folder / "kafkalog-kept" / "20260101T000000.000000Z"
+    kept.mkdir(parents=True)
+    (kept / "change.json").write_text(json.dumps(damaged))
+    kafka = connect(str(logs))
+    with pytest.raises(KafkaLogError, match="the file is damaged") as error:
+        kafka.checkpoints.plan_rewind(folder, RewindTo.BATCH, 1)
+    assert str(kept / "change.json") in str(error.value)
+    before = (folder / "offsets" / "2").read_bytes()
+    planned = kafka.checkpoints.plan_rewind(folder, RewindTo.EARLIEST, with_sink=kafka)
+    with pytest.raises(KafkaLogError, match="the file is damaged"):
+        kafka.checkpoints.execute(planned, stopped=True)
+    assert (folder / "offsets" / "2").read_bytes() == before
+
+
+def test_two_changes_without_a_lock(folder: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a store nothing keeps them apart: the one that fails does not say that all is as it was."""
+    kafka, keep, changes = connect(str(logs)), change._keep, []
+
+    def planned(to: RewindTo) -> CheckpointChange:
+        return kafka.checkpoints.plan_rewind(folder, to)
+
+    def meanwhile(*given: Any) -> None:
+        changes.append(given)
+        if len(changes) > 1:
+            return keep(*given)
+        kafka.checkpoints.execute(planned(RewindTo.LATEST), stopped=True)
+        raise KafkaLogError("no room")
+
+    monkeypatch.setattr(change, "_locked", lambda _: nullcontext())
+    monkeypatch.setattr(change, "_keep", meanwhile)
+    with pytest.raises(KafkaLogError, match="Something else has changed the checkpoint since: plan it again"):
+        kafka.checkpoints.execute(planned(RewindTo.EARLIEST), stopped=True)
+    assert len(changes) == 2

@@ -45,7 +45,7 @@ def any_of(data: bytes, types: Mapping[str, MessageType]) -> str:
     """
     try:
         return json.dumps(_any(data, types, 0), ensure_ascii=False, separators=(",", ":"))
-    except (NotWireError, ValueError, TypeError, RecursionError):
+    except (NotWireError, ValueError, TypeError, AttributeError, RecursionError):
         # Text that isn't UTF-8, or a schema that declares one of the well-known messages otherwise.
         raise NotStructError from None
 
@@ -83,7 +83,7 @@ def _message(message: MessageType, data: bytes, types: Mapping[str, MessageType]
         seconds, nanos = int(found.get("seconds", 0)), int(found.get("nanos", 0))
         return _timestamp(seconds, nanos) if name == _TIMESTAMP else _duration(seconds, nanos)
     if name == _FIELD_MASK:
-        return ",".join(_in_camels(path) for path in found.get("paths", []))
+        return ",".join(_in_camels(path) for path in found.get("paths", []) if path)
     return found
 
 
@@ -172,14 +172,8 @@ def _items(field: MessageField, wire: int, body: bytes) -> Iterator[Any]:
 
 
 def _known(field: MessageField, value: Any) -> Iterator[Any]:
-    is_closed = field.enum is not None and field.enum.is_closed
-    if not is_closed or value in {number for _, number in _values(field)}:
+    if field.enum is None or not field.enum.is_closed or value in field.enum.names:
         yield value
-
-
-def _values(field: MessageField) -> tuple[tuple[str, int], ...]:
-    assert field.enum is not None, "it is an enum's"
-    return field.enum.values
 
 
 def _value(field: MessageField, body: bytes) -> Any:
@@ -217,7 +211,7 @@ def _shown(field: MessageField, value: Any) -> Any:
     if field.enum is not None:
         if field.enum.name == f"{_GOOGLE}NullValue":
             return None
-        return next((name for name, number in field.enum.values if number == value), value)
+        return field.enum.names.get(value, value)
     if field.kind in ("double", "float"):
         if not math.isfinite(value):
             return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
@@ -250,5 +244,6 @@ def _digits(nanos: int) -> str:
 
 
 def _in_camels(path: str) -> str:
-    first, *others = path.split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in others)
+    """A path as Java's CaseFormat has it, which changes the case of ASCII only."""
+    first, *others = path.encode().split(b"_")
+    return b"".join([first.lower(), *(part.capitalize() for part in others)]).decode()

@@ -15,7 +15,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import SchemaError, listed
@@ -60,6 +60,11 @@ class EnumType:
     name: str
     values: tuple[tuple[str, int], ...]
     is_closed: bool
+
+    @cached_property
+    def names(self) -> Mapping[int, str]:
+        """The name of each number, the first one if it has several."""
+        return {number: name for name, number in reversed(self.values)}
 
     def __str__(self) -> str:
         return f"enum {self.name}"
@@ -165,7 +170,7 @@ class ProtoFile:
         if isinstance(key, tuple):
             return self.at(key)
         if isinstance(key, int):
-            found = self._by_name()
+            found = self._by_name
             if key >= len(found):
                 raise SchemaError(f"The schema has {len(found)} messages, and none with the number {key}")
             return found[key]
@@ -176,11 +181,12 @@ class ProtoFile:
 
     def number(self, message: MessageType) -> int:
         """The place of one of the messages of this file among all names."""
-        for number, each in enumerate(self._by_name()):
+        for number, each in enumerate(self._by_name):
             if each is message:
                 return number
         raise SchemaError(f"The {message} is not declared in the schema's own file")
 
+    @cached_property
     def _by_name(self) -> list[MessageType]:
         """All messages of this file by their names, the entries of maps too (Glue's MessageIndexFinder)."""
         due, found = list(self.messages), list[MessageType]()

@@ -178,7 +178,7 @@ def is_known(field: MessageField, body: bytes) -> bool:
     if field.enum is None or not field.enum.is_closed:
         return True
     value = read_varint(body, 0)[0] & 0xFFFFFFFF
-    return (value - (1 << 32) if value >> 31 else value) in {number for _, number in field.enum.values}
+    return (value - (1 << 32) if value >> 31 else value) in field.enum.names
 
 
 def wire_type(field: MessageField) -> int:

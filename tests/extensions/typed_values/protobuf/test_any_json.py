@@ -20,8 +20,11 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
+from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import any_of
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
+from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError
+from pyspark_kafkalog.extensions.typed_values.protobuf.wire import varint
 from pyspark_kafkalog.extensions.typed_values.protobuf_options import ProtobufOptions
 from tests.extensions.typed_values.columns import decode_column
 from tests.extensions.typed_values.protobuf import oracle
@@ -172,3 +175,30 @@ def test_many_items_take_as_long_as_their_bytes() -> None:
     paths = b"\x0a\1a" * 600_000
     rows, _ = read([packed("google.protobuf.FieldMask", paths)])
     assert len(json.loads(rows[0]["one"])["value"]) == 2 * 600_000 - 1
+
+
+def test_a_field_mask_is_javas() -> None:
+    """Guava's CaseFormat: google.protobuf for Python refuses such paths."""
+    mask = field_mask_pb2.FieldMask(paths=["a.b_cD", "", "D_ÄöX", "_a__b.C_dE_", "_"])
+    (row,), corrupt = read([packed("google.protobuf.FieldMask", mask.SerializeToString())])
+    assert not corrupt
+    assert json.loads(row["one"])["value"] == "a.bCd,dÄöx,AB.cDe,"
+
+
+def test_a_field_mask_that_is_declared_otherwise() -> None:
+    text = 'syntax = "proto3"; package google.protobuf; message FieldMask { repeated int32 paths = 1; }'
+    value = packed("google.protobuf.FieldMask", b"\x0a\1\7")
+    with pytest.raises(NotStructError):
+        any_of(value, parse(text).types())
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_many_values_of_a_closed_enum(is_packed: bool) -> None:
+    names = " ".join(f"A{number} = {number};" for number in range(2000))
+    text = f"""syntax = "proto2"; message M {{ repeated E e = 1; enum E {{ {names} }} }}"""
+    types = parse(text).types()
+
+    count, one = 100_000, varint(1999)
+    body = b"\x0a" + varint(count * len(one)) + one * count if is_packed else (b"\x08" + one) * count
+    found = any_of(packed("M", body), types)
+    assert found.count('"A1999"') == count
