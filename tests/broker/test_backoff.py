@@ -10,6 +10,7 @@ from pyspark_kafkalog.broker.wire.deadline import Deadline
 from pyspark_kafkalog.broker.wire.sockets import OutOfTimeError
 from pyspark_kafkalog.errors import BrokerConnectionError, BrokerError, KafkaLogError
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests.sleeping import replace_sleep
 
 LOADING = BrokerError("The coordinator loads")
 TIMED_OUT = BrokerConnectionError("The broker did not answer")
@@ -22,7 +23,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(module.time, "sleep", self.attempt_of)
+        replace_sleep(monkeypatch, self.attempt_of)
         monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0)
 
     def attempt_of(self, seconds: float) -> None:

@@ -11,7 +11,6 @@ from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, DataLossError
 from pyspark_kafkalog.extensions.log_groups.groups import DirectoryGroups
 from pyspark_kafkalog.log.layout import format_offset_checkpoint, format_partition_metadata
-from pyspark_kafkalog.log.read import partition as partition_module
 from pyspark_kafkalog.log.read.directory import LogDirectory
 from pyspark_kafkalog.log.topic_configs import write_topic_configs
 from pyspark_kafkalog.model import CommittedOffset, OffsetRange, TopicPartition
@@ -26,6 +25,7 @@ from tests.log.partitions import (
     write_segment,
     write_time_index,
 )
+from tests.sleeping import replace_sleep
 from tests.tools.cli.running import run
 
 ALL = OffsetRange(0, 40)
@@ -97,7 +97,7 @@ def test_an_index_that_is_about_to_be_renamed_proves_nothing(
         index.rename(f"{index}.deleted")
         monkeypatch.undo()
 
-    monkeypatch.setattr(partition_module.time, "sleep", rename)
+    replace_sleep(monkeypatch, rename)
     assert offsets_read(LogDirectory.open(str(root)), T0, ALL) == KEPT
     assert not index.exists()
 

@@ -23,6 +23,7 @@ from pyspark_kafkalog.model import Fetch, OffsetRange, TopicPartition
 from tests.kafka import Broker
 from tests.kafka_disks import add_disk, move
 from tests.log.partitions import T0, batch, control_batch, data_batch, offsets_read, write_segment
+from tests.sleeping import replace_sleep
 
 ALL = OffsetRange(0, 40)
 IDS = {"with topic id": "AAAAAAAAAAAAAAAAAAAAAQ", "without": None}
@@ -159,7 +160,7 @@ def test_two_topics_of_a_name_are_an_error_at_once(
     for disk, topic_id in ((old, "AAAAAAAAAAAAAAAAAAAAAQ"), (new, "AAAAAAAAAAAAAAAAAAAAAw")):
         write_segment(disk / "t-0", [batch(0)])
         (disk / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("It looked again"))
+    replace_sleep(monkeypatch, lambda _: pytest.fail("It looked again"))
     with pytest.raises(LogDirectoryError, match="is in two log roots"):
         LogDirectory.open([str(old), str(new)]).topics()
 

@@ -200,6 +200,6 @@ def is_for_java(body: bytes, decoder: DatumDecoder, decoded: DecodedBodies, row:
         number |= (byte & 127) << (7 * place)
         if byte < 128:
             break
-    operation = decoder._program[step, kernels.OPERATION]
+    operation = decoder._program.rows[step, kernels.OPERATION]
     goes_on = operation == kernels.BLOCK or (operation == kernels.SKIP_BYTES and cause == kernels.LENGTH)
     return cause not in STRICTER and not goes_on and number <= LARGE

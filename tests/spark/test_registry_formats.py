@@ -96,7 +96,12 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
+_QUICK = {"json", "confluent-protobuf"}
+
+
+@pytest.mark.parametrize(
+    "name", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.long) for each in FORMATS]
+)
 def test_each_format_everywhere(
     spark: SparkSession, registry: SchemaRegistryServer, tmp_path: Path, name: str
 ) -> None:
