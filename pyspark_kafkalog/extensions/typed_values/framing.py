@@ -129,10 +129,10 @@ class _Framing(ABC):
         numbers = np.full(sizes.size, -1, np.int64)
         numbers[rows] = codes
         numbers[prefixed] = of_prefixed + len(found)
-        whole = starts.copy(), sizes.copy()
+        whole = (starts.copy(), sizes.copy()) if self._has_message else None
         values = self._behind(values, numbers, prefixed, lengths)
         keys = [*found, *keys]
-        if self._has_message:
+        if whole is not None:
             of_schemas = numbers
             numbers, keys = self._with_messages(values, numbers, keys)
             lost = np.flatnonzero((of_schemas >= 0) & (numbers < 0))
@@ -161,8 +161,7 @@ class _Framing(ABC):
 
         :param numbers: those of their keys, which a row loses that has no body.
         """
-        values.starts[rows] += lengths
-        values.sizes[rows] -= lengths
+        _begin_behind(values, rows, lengths)
         return values
 
     def _with_messages(
@@ -234,18 +233,14 @@ class _ApicurioFraming(_Framing):
         rows, codes, named = _in_headers(values.batch.column(HEADERS_FIELD[0]), {header: _text})
         of_headers = np.full(numbers.size, -1, np.int64)
         of_headers[rows] = codes
-        rows = np.flatnonzero(numbers >= 0)
-        lengths = _name_sizes(values.data, values.starts[rows], values.sizes[rows])
-        rows, lengths = rows[lengths > 0], lengths[lengths > 0]
-        codes, names = _keys(_spans(values.data, values.starts[rows], lengths), read_name)
+        rows, lengths, codes, names = _before_bodies(values, numbers, _name_sizes, read_name)
         messages = list(dict.fromkeys([*named, *names]))
         places = {name: number for number, name in enumerate(messages)}
         codes = np.array([places[name] for name in names], np.int64)[codes]
         is_name = (of_headers[rows] < 0) | (of_headers[rows] == codes)
         rows, lengths = rows[is_name], lengths[is_name]
         of_headers[rows] = codes[is_name]
-        values.starts[rows] += lengths
-        values.sizes[rows] -= lengths
+        _begin_behind(values, rows, lengths)
         return _paired(numbers, keys, of_headers, messages)
 
 
@@ -314,14 +309,10 @@ class GlueFraming(_Framing):
         self, values: ColumnValues, numbers: np.ndarray, keys: list[WriterKey]
     ) -> tuple[np.ndarray, list[WriterKey]]:
         """See :meth:`_Framing._with_messages`."""
-        rows = np.flatnonzero(numbers >= 0)
-        lengths = _number_sizes(values.data, values.starts[rows], values.sizes[rows])
-        rows, lengths = rows[lengths > 0], lengths[lengths > 0]
-        codes, messages = _keys(_spans(values.data, values.starts[rows], lengths), read_number)
+        rows, lengths, codes, messages = _before_bodies(values, numbers, _number_sizes, read_number)
         of_rows = np.full(numbers.size, -1, np.int64)
         of_rows[rows] = codes
-        values.starts[rows] += lengths
-        values.sizes[rows] -= lengths
+        _begin_behind(values, rows, lengths)
         return _paired(numbers, keys, of_rows, messages)
 
 
@@ -335,6 +326,29 @@ _FRAMINGS: Mapping[str, Callable[[ColumnToDecode], Framing]] = {
 
 def _bare(schema: Key | None) -> WriterKey | None:
     return None if schema is None else WriterKey(schema)
+
+
+def _begin_behind(values: ColumnValues, rows: np.ndarray, lengths: np.ndarray) -> None:
+    """Leave out the first bytes of these rows' values."""
+    values.starts[rows] += lengths
+    values.sizes[rows] -= lengths
+
+
+def _before_bodies(
+    values: ColumnValues,
+    numbers: np.ndarray,
+    sizes_of: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    read: Callable[[bytes], _T | None],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[_T]]:
+    """The rows with a message before the body, its bytes, the number of each one's, and the messages.
+
+    :param numbers: those of the rows' schemas; a row without one has no message.
+    :param sizes_of: measures the bytes of a message at each start; -1 where there is none.
+    """
+    rows = np.flatnonzero(numbers >= 0)
+    lengths = sizes_of(values.data, values.starts[rows], values.sizes[rows])
+    rows, lengths = rows[lengths > 0], lengths[lengths > 0]
+    return rows, lengths, *_keys(_spans(values.data, values.starts[rows], lengths), read)
 
 
 def _paired(
@@ -427,7 +441,9 @@ def _name_sizes(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.n
 
 def read_number(text: bytes) -> int:
     """The number that a varint is, as AWS Glue's serializers have it of a message."""
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(text))
+    from pyspark_kafkalog.extensions.typed_values.protobuf.wire import read_varint
+
+    return read_varint(text, 0)[0]
 
 
 def read_name(text: bytes) -> str:

@@ -125,12 +125,12 @@ class MarkerHistory:
 
     def check(self, digests: Digests) -> int:
         """See :meth:`SinkHistory.check`. It fences the query's driver."""
-        return self._marker(digests).batch_id
+        marker, _ = self._marker(digests)
+        return marker.batch_id
 
     def store(self, digests: Digests) -> None:
         """See :meth:`SinkHistory.store`."""
-        marker = self._marker(digests)
-        new = _new_digest(marker.batch_id, marker.plan, digests, self._label)
+        marker, new = self._marker(digests)
         if new != marker.plan:
             self.replanning.store(marker, new)
 
@@ -145,13 +145,12 @@ class MarkerHistory:
     def _label(self) -> str:
         return f"group {self._group}"
 
-    def _marker(self, digests: Digests) -> Marker:
-        """The marker, which no driver that runs now can replace any more."""
+    def _marker(self, digests: Digests) -> tuple[Marker, str]:
+        """The marker, which no running driver can replace any more, and the digest that it is to have."""
         marker = self.replanning.take_over(max(digests))
         if marker is None:
             raise _unknown(self.replanning.query_id, self._label)
-        _new_digest(marker.batch_id, marker.plan, digests, self._label)
-        return marker
+        return marker, _new_digest(marker.batch_id, marker.plan, digests, self._label)
 
 
 def _new_digest(batch: int, plan: str, digests: Digests, where: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def write(query: Query, folder: Path, batch: int) -> None:
     query.commit(query.stage([values(3, 3 * batch)], batch), batch, planned(folder, batch))
 
 
+def staged_third(broker: Broker, topic: str, folder: Path) -> tuple[Callable[[], object], Plan]:
+    """The commit of a driver that has staged its third micro-batch, and the plan that it has of it."""
+    zombie = driver(broker, topic, folder)
+    for batch in range(2):
+        write(zombie, folder, batch)
+    staged, plan = zombie.stage([values(3, 6)], 2), planned(folder, 2)
+    return lambda: zombie.commit(staged, 2, plan), plan
+
+
 def rewind(broker: Broker, folder: Path, to: int) -> None:
     with connect(broker.bootstrap) as kafka:
         change = kafka.checkpoints.plan_rewind(
@@ -86,10 +96,7 @@ def test_a_driver_amid_its_commit(
     broker: Broker, topic: str, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Even if all is done but the end of its transaction: it is fenced, and then finds another history."""
-    zombie = driver(broker, topic, folder)
-    for batch in range(2):
-        write(zombie, folder, batch)
-    staged, plan = zombie.stage([values(3, 6)], 2), planned(folder, 2)
+    commit, _ = staged_third(broker, topic, folder)
 
     def change(reached: str) -> None:
         if reached == step:
@@ -98,7 +105,7 @@ def test_a_driver_amid_its_commit(
 
     monkeypatch.setattr(committing, "stop_at", change)
     with pytest.raises(TransactionError, match="with other offsets of its sources than the checkpoint has"):
-        zombie.commit(staged, 2, plan)
+        commit()
     assert shown(broker.bootstrap, topic, 1) == [b"%010d" % number for number in range(6)]
     told = marker(broker, folder)
     assert (told.batch_id, told.plan) == (1, planned(folder, 1).digest)
@@ -145,15 +152,12 @@ def test_a_driver_that_commits_between_the_fence_and_the_marker(
     """It has the micro-batch then, and is told how that is planned now: the next one follows it."""
     from pyspark_kafkalog.tools.checkpoint import change
 
-    zombie = driver(broker, topic, folder)
-    for batch in range(2):
-        write(zombie, folder, batch)
-    staged, plan = zombie.stage([values(3, 6)], 2), planned(folder, 2)
+    commit, _ = staged_third(broker, topic, folder)
     keep = change._keep
 
     def meanwhile(*given: object) -> None:
         keep(*given)  # type: ignore[arg-type]
-        zombie.commit(staged, 2, plan)
+        commit()
 
     with monkeypatch.context() as amid:
         amid.setattr(change, "_keep", meanwhile)
@@ -167,14 +171,11 @@ def test_a_driver_that_commits_before_the_marker(
     broker: Broker, topic: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error says that it runs, and what is left; once it is stopped, the same command ends the change."""
-    zombie = driver(broker, topic, folder)
-    for batch in range(2):
-        write(zombie, folder, batch)
-    staged, plan = zombie.stage([values(3, 6)], 2), planned(folder, 2)
+    commit, plan = staged_third(broker, topic, folder)
     store = Replanning.store
 
     def late(self: Replanning, known: Marker, digest: str) -> None:
-        zombie.commit(staged, 2, plan)
+        commit()
         store(self, known, digest)
 
     with monkeypatch.context() as amid:

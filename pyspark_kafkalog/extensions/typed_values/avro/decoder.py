@@ -107,7 +107,7 @@ class DatumDecoder:
         :param sizes: in bytes; negative for null.
         :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
         """
-        rows = starts.size
+        rows, program = starts.size, self._program.rows
         constants = np.frombuffer(bytes(self._compiler.constants), np.uint8)
         stack, saved = np.empty(kernels.STACK, np.int64), np.empty_like(self._counts)
         faults = np.zeros((kernels.FAULT_COLUMNS, rows), np.int64)
@@ -121,19 +121,7 @@ class DatumDecoder:
                 out = lay_out(self._columns, table, room)
                 counts = self._counts.copy()
             kernels.decode(
-                *(
-                    data,
-                    starts,
-                    sizes,
-                    entries,
-                    self._program.rows,
-                    table,
-                    constants,
-                    fill,
-                    counts,
-                    saved,
-                    stack,
-                ),
+                *(data, starts, sizes, entries, program, table, constants, fill, counts, saved, stack),
                 *(out, out.view(np.int32), out.view(np.int64), faults),
             )
         causes = faults[kernels.CAUSE]

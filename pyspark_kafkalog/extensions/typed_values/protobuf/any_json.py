@@ -22,6 +22,7 @@ from pyspark_kafkalog.extensions.typed_values.protobuf.types import ANY, WRAPPED
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import (
     NotWireError,
     fields_of,
+    is_known,
     read_varint,
     wire_type,
 )
@@ -159,7 +160,8 @@ def _items(field: MessageField, wire: int, body: bytes) -> Iterator[Any]:
     """The values of a field that has no fields itself; several if it is packed."""
     expected = wire_type(field)
     if wire == expected:
-        yield from _known(field, _value(field, body))
+        if is_known(field, body):
+            yield _value(field, body)
     elif wire == SIZED and field.is_repeated and expected not in (SIZED, GROUP):
         at = 0
         while at < len(body):
@@ -167,13 +169,9 @@ def _items(field: MessageField, wire: int, body: bytes) -> Iterator[Any]:
             end = at + width if width else read_varint(body, at)[1]
             if end > len(body):
                 raise NotWireError
-            yield from _known(field, _value(field, body[at:end]))
+            if is_known(field, body[at:end]):
+                yield _value(field, body[at:end])
             at = end
-
-
-def _known(field: MessageField, value: Any) -> Iterator[Any]:
-    if field.enum is None or not field.enum.is_closed or value in field.enum.names:
-        yield value
 
 
 def _value(field: MessageField, body: bytes) -> Any:
