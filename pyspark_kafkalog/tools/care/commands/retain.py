@@ -15,7 +15,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_if_none, show_rows
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
@@ -71,6 +71,7 @@ def retain(
         rows = kafka.logs.retain(
             named, configs, exclude=exclude, delete_policy=delete_policy, execute=execute
         )
+    say_if_none(rows, "looked at")
     _show(ctx, rows, as_json=as_json, execute=execute)
 
 

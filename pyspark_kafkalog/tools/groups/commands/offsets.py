@@ -17,7 +17,14 @@ from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_unreadable, show_rows, wide_option
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    say,
+    say_if_dry,
+    say_unreadable,
+    show_rows,
+    wide_option,
+)
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
@@ -130,6 +137,8 @@ def reset(
         partitions = _partitions(kafka, group, topics, all_topics, exclude)
         kind, value = _goal(chosen[0], to[chosen[0]])
         steps = kafka.groups.plan_reset(group, partitions, kind, value, large_messages=large_messages)
+        if not steps:
+            say(f"Group {group!r} has no committed offsets to reset. For a new group, name the topics.")
     _carry_out(kafka, steps, execute=execute, as_json=as_json)
 
 
