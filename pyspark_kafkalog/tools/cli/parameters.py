@@ -158,7 +158,7 @@ def _of_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         metavar="FILE",
-        type=PropertiesFile(encoding="utf-8"),
+        type=PropertiesFile(encoding="utf-8-sig"),
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)

@@ -96,7 +96,7 @@ def _show(ctx: click.Context, rows: Sequence[DeletedRecords], *, as_json: bool, 
 @click.option(
     "--offset-json-file",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="The offsets in this file, as kafka-delete-records takes it.",
 )
 @execute_option

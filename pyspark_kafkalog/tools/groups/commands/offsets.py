@@ -148,7 +148,7 @@ def reset(
 @click.option(
     "--from-file",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="At the offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's"
     " JSON.",
 )
@@ -213,7 +213,7 @@ def export(
 
 @offsets.command("import")
 @on_place
-@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
+@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8-sig"))
 @click.option("--group", help="The group, if FILE names none; otherwise the only group to import.")
 @execute_option
 @json_option
