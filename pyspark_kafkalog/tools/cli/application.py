@@ -223,7 +223,7 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _near(option: str, possible: Collection[str]) -> list[str]:
-    """The options that are near one that does not exist, whose dashes are no likeness."""
+    """The options whose words are near that of one that does not exist."""
     by_word = {name.lstrip("-"): name for name in possible}
     return [by_word[word] for word in get_close_matches(option.lstrip("-"), by_word, 3, 0.5)]
 
