@@ -163,7 +163,9 @@ class Arrays:
         kind, row, length = column.type, self._table[column.number], int(self._lengths[column.level])
         if pa.types.is_null(kind):
             return pa.nulls(length)
-        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        validity = None
+        if valid is not None and not valid.all():
+            validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
         if pa.types.is_struct(kind):
             children = [self.of(column.children[field.name]) for field in kind]
             return pa.Array.from_buffers(kind, length, [validity], children=children)
