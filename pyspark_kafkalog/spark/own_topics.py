@@ -14,9 +14,9 @@ from pyspark_kafkalog.spark.running_query import RunningQuery
 _log = logging.getLogger("pyspark_kafkalog")
 
 _SECONDS = 60
-"""The longest time until a topic counts that the query has read since."""
-_read: dict[str, tuple[float, set[str]]] = {}
-"""The topics that a run of a query reads where it writes, and when a task of this process has looked."""
+"""The longest time until a topic counts that the query has begun to read."""
+_asked: dict[tuple[str, str], tuple[float, bool]] = {}
+"""Whether a run of a query reads a topic where it writes, and when a task of this process has asked."""
 
 
 class OwnTopics:
@@ -34,31 +34,32 @@ class OwnTopics:
         :raises OptionError: for such a topic.
         """
         check_writable(topic)
-        if topic in self._found():
+        asked = self._query.run_id or self._query.query_id, topic
+        when, is_read = _asked.get(asked, (float("-inf"), False))
+        if time.monotonic() - when > _SECONDS:
+            is_read = self._reads(topic)
+            _asked[asked] = time.monotonic(), is_read
+        if is_read:
             raise OptionError(
                 f"The query reads topic {topic}, and writes to it: it would read its own rows for ever",
                 hint="Write to another topic. If the rows that come back are few, as in a retry that ends,"
                 " write them in foreachBatch.",
             )
 
-    def _found(self) -> set[str]:
-        run = self._query.run_id or self._query.query_id
-        looked, found = _read.get(run, (float("-inf"), set()))
-        if time.monotonic() - looked > _SECONDS:
-            found = self._look()
-            _read[run] = time.monotonic(), found
-        return found
-
-    def _look(self) -> set[str]:
+    def _reads(self, topic: str) -> bool:
         options, query = self._options, self._query
         location = options.checkpoint_location or query.default_checkpoint
         if location is None:
-            return set()
-        from pyspark_kafkalog.stream.source_state import topics_read
+            return False
+        from pyspark_kafkalog.stream.source_state import reads_topic
 
-        place = PlaceOptions((options.root,) if options.brokers is None else (), options.brokers)
         try:
-            return topics_read(location, query.default_fs, query.query_id, identity(place)[1])
+            return reads_topic(topic, location, query.default_fs, query.query_id, self._place)
         except (KafkaLogError, OSError) as e:
             _log.info("Whether the query reads what it writes is not known: %s", e)
-            return set()
+            return False
+
+    def _place(self) -> str:
+        options = self._options
+        paths = (options.root,) if options.brokers is None else ()
+        return identity(PlaceOptions(paths, options.brokers))[1]
