@@ -31,6 +31,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     group_names,
     group_option,
     in_file,
+    name_of,
     named_partitions,
     offsets_of,
     on_place,
@@ -312,7 +313,7 @@ def _planned_import(
         if not missing:
             raise
         first = missing[0]
-        where = ", ".join(filter(None, (file.name, where_named(text, first, group=group))))
+        where = ", ".join(filter(None, (name_of(file), where_named(text, first, group=group))))
         verb = "alter" if kafka.groups.place.topics([first.topic]) else "create"
         count = 1 + max(partition.partition for partition in missing if partition.topic == first.topic)
         raise UnknownTopicOrPartitionError(
