@@ -32,7 +32,7 @@ CORE = {
     "filesystem": {"errors"},
     "plugins": {"errors"},
     "model": {"errors"},
-    "options": {"errors", "model"},
+    "options": {"errors", "model", "saying"},
     "codec": {"errors", "model", "garbage"},
     "tls": {"errors", "options"},
     "staging": {"model", "codec", "filesystem"},

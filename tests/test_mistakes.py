@@ -46,7 +46,7 @@ from pyspark_kafkalog import (
 )
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 from tests.log.writing import values, write
 from tests.tools.cli.running import run
 
@@ -899,7 +899,7 @@ ALLOWED = [
 def test_what_spark_allows_is_warned_of(
     given: Given, options: dict[str, object], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     given.read(options)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
