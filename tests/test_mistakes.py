@@ -1001,6 +1001,20 @@ COMMANDS = [
         )
     ),
     (
+        ["backup", "{}", "host:9092"],
+        2,
+        "Expected brokers as PLACE, got a log directory. Write kafkalog backup host:9092 BACKUP.$",
+    ),
+    *(
+        (["checkpoint", command, "host:9092", "{}"], 2, f"Write kafkalog checkpoint {command} CHECKPOINT")
+        for command in ("show", "rewind", "move")
+    ),
+    (
+        ["restore", "host:9092", "{}", "orders"],
+        2,
+        "got a log directory. The backup comes first, and the brokers behind it. kafkalog backup copies",
+    ),
+    (
         ["topics", "orders", "host:9092"],
         2,
         "If orders is a name, PLACE comes first: kafkalog topics host:9092 orders$",
