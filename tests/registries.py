@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -29,10 +30,43 @@ REGION, SHOP = "eu-west-1", "shop"
 AWS_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "secret-of-tests-5e0c"}
 """Those of the tests' environment; moto takes any."""
 Headers = list[tuple[str, bytes]] | None
+Fault = Callable[[BaseHTTPRequestHandler], None]
+
+
+def refusal(status: int, code: str, message: str = AWS_CREDENTIALS["AWS_SECRET_ACCESS_KEY"]) -> Fault:
+    """An answer as Glue's are, with a secret in its words."""
+    return answer(status, json.dumps({"__type": code, "message": message}).encode())
+
+
+def answer(status: int, content: bytes) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return fault
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    answer(200, b"{")(handler)
+    for _ in range(1 << 10):
+        handler.wfile.write(b" " * (1 << 20))
+
+
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    answer(200, b"{")(handler)
+    for _ in range(100):
+        time.sleep(0.05)
+        handler.wfile.write(b" ")
+
+
+def closing(handler: BaseHTTPRequestHandler) -> None:
+    """No answer."""
 
 
 class Relay(ThreadingHTTPServer):
-    """Passes requests on to ``url``, and keeps what they ask for.
+    """Passes requests on to ``url``, and keeps their paths and bodies.
 
     :ivar fault: answers in place of the registry, until it is None.
     """
@@ -42,7 +76,7 @@ class Relay(ThreadingHTTPServer):
         self.target = url
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.requests: list[str] = []
-        self.fault: Callable[[BaseHTTPRequestHandler], None] | None = None
+        self.fault: Fault | None = None
 
 
 class _Relaying(Silent, BaseHTTPRequestHandler):
@@ -51,7 +85,7 @@ class _Relaying(Silent, BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         size = self.headers["Content-Length"]
         given = None if size is None else self.rfile.read(int(size))
-        self.server.requests.append(self.headers["X-Amz-Target"] or self.path)
+        self.server.requests.append(self.path if given is None else f"{self.path} {given.decode()}")
         if self.server.fault is not None:
             with suppress(OSError):  # it has been given up
                 self.server.fault(self)

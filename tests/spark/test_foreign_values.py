@@ -130,3 +130,47 @@ def test_foreign_values(
 
 def _schema(encoding: str) -> str:
     return json.dumps(ORDER) if encoding == "avro" else PROTO
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("of", ["confluent", "glue", "apicurio"])
+def test_versions_that_come_while_a_stream_runs(
+    spark: SparkSession, registry_of: Callable[[str], FormatRegistry], tmp_path: Path, of: str
+) -> None:
+    """A compatible one is read as before; another ends the query at its record; with reasons it goes on."""
+    root, topic, found = str(tmp_path / "log"), f"orders-{uuid.uuid4().hex[:8]}", registry_of(of)
+    wider = record("Order", id="int", name="string", more=("string", ""))
+
+    def write(schema: Any, rows: list[dict[str, Any]]) -> None:
+        key = found.register(topic, schema, "AVRO")
+        values = [found.framed(key, body(schema, row))[0] for row in rows]
+        connect(root).write(pa.table({"value": values}), topic)
+
+    write(ORDER, [{"id": 1, "name": "a"}])
+    given = {"value.format": f"{of}-avro", **found.options, "subscribe": topic, "startingOffsets": "earliest"}
+    name = f"q{topic[-8:]}"
+
+    def started(**more: str) -> Any:
+        frame = (
+            spark.readStream.format("kafkalog")
+            .options(**given, **more)
+            .load(root)
+            .select("offset", "value.*")
+        )
+        sink = frame.writeStream.format("parquet").option("path", str(tmp_path / "rows"))
+        return sink.queryName(name).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = started()
+    query.processAllAvailable()
+    write(wider, [{"id": 2, "name": "b", "more": "x"}])
+    query.processAllAvailable()
+    write(OTHER, [{"id": [3], "name": "c"}])
+    with pytest.raises(PySparkException, match=rf"id: the reader's.*\(partition {topic}-0, offset 2\)"):
+        query.processAllAvailable()
+    query.stop()
+    write(ORDER, [{"id": 4, "name": "d"}])
+    query = started(includeCorrupt="true", **{"value.schema": json.dumps(ORDER)})
+    query.processAllAvailable()
+    query.stop()
+    rows = spark.read.parquet(str(tmp_path / "rows")).orderBy("offset").collect()
+    assert [tuple(row)[:3] for row in rows] == [(0, 1, "a"), (1, 2, "b"), (2, None, None), (3, 4, "d")]

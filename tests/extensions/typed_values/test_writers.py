@@ -30,7 +30,7 @@ def test_messages_that_are_made_up_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     registry = SimpleNamespace(by_key=lambda _: schema)
     monkeypatch.setattr(writers, "registry_of", lambda _: registry)
     format_ = SimpleNamespace(encoding="protobuf", registry=GLUE)
-    column: Any = SimpleNamespace(name="key", format=format_, ids={}, type=pa.null())
+    column: Any = SimpleNamespace(name="key", format=format_, ids={}, type=pa.null(), schema=None)
     asked: list[MessageKey] = []
 
     def add(_: RegisteredSchema, message: MessageKey) -> int:

@@ -205,7 +205,8 @@ class GlueRegistry(PatientRegistry):
             except BotoCoreError as e:
                 raise self._error(
                     f"gave no answer for {what}: {type(e).__name__}",
-                    "Check the region, and that botocore finds credentials there.",
+                    "Check the region, and that botocore finds credentials there: Spark's workers have the"
+                    " environment that its JVM began with.",
                 ) from None
             except (OSError, http.client.HTTPException) as e:
                 raise AgainError(reason_of(e)) from None

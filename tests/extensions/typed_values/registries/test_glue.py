@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -23,6 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import trustme
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from pyspark_kafkalog import connect
@@ -39,7 +42,18 @@ from tests.extensions.typed_values.protobuf.oracle import compiled
 from tests.http_doubles import served
 from tests.kafka_jars import glue_serde_jars, java
 from tests.kafka_process import free_ports
-from tests.registries import AWS_CREDENTIALS, REGION, Relay, glue_service
+from tests.registries import (
+    AWS_CREDENTIALS,
+    REGION,
+    Fault,
+    Relay,
+    answer,
+    closing,
+    dripping,
+    endless,
+    glue_service,
+    refusal,
+)
 from tests.tools.cli.running import records, run
 
 ORDER = {**record("Order", id="long", note="string"), "namespace": "shop"}
@@ -123,40 +137,7 @@ def test_no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         GlueRegistry(options()).latest("orders")
 
 
-Fault = Callable[[BaseHTTPRequestHandler], None]
 TOKEN = "token/of+session=27b1"
-
-
-def refusal(status: int, code: str, message: str = AWS_CREDENTIALS["AWS_SECRET_ACCESS_KEY"]) -> Fault:
-    """An answer as Glue's are, with a secret in its words."""
-    return text(status, json.dumps({"__type": code, "message": message}).encode())
-
-
-def text(status: int, content: bytes) -> Fault:
-    def fault(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        handler.send_header("Location", "http://127.0.0.1:1/elsewhere")
-        handler.end_headers()
-        handler.wfile.write(content)
-
-    return fault
-
-
-def endless(handler: BaseHTTPRequestHandler) -> None:
-    text(200, b"{")(handler)
-    for _ in range(1 << 10):
-        handler.wfile.write(b" " * (1 << 20))
-
-
-def dripping(handler: BaseHTTPRequestHandler) -> None:
-    text(200, b"{")(handler)
-    for _ in range(100):
-        time.sleep(0.05)
-        handler.wfile.write(b" ")
-
-
-def closing(handler: BaseHTTPRequestHandler) -> None:
-    """No answer."""
 
 
 @pytest.fixture
@@ -176,9 +157,9 @@ LOGIN = "Check the credentials, and what they allow in Glue"
         (refusal(400, "com.amazonaws.glue#AccessDeniedException"), f": AccessDeniedException. {LOGIN}"),
         (refusal(403, "UnrecognizedClientException"), f": UnrecognizedClientException. {LOGIN}"),
         (refusal(401, AWS_CREDENTIALS["AWS_SECRET_ACCESS_KEY"]), f": HTTP status 401. {LOGIN}"),
-        (text(302, b""), ": HTTP status 302"),
-        (text(200, b"<html>"), "gave an answer without a schema for"),
-        (text(400, b"<html>"), ": HTTP status 400"),
+        (answer(302, b""), ": HTTP status 302"),
+        (answer(200, b"<html>"), "gave an answer without a schema for"),
+        (answer(400, b"<html>"), ": HTTP status 400"),
         (endless, "gave more than 16777216 bytes"),
     ],
     ids=["expired", "denied", "forged", "odd", "redirect", "html", "html of an error", "endless"],
@@ -201,8 +182,8 @@ def test_refused(relay: Relay, fault: Fault, said: str, caplog: pytest.LogCaptur
     [
         (refusal(400, "ThrottlingException"), "ThrottlingException"),
         (refusal(400, "OperationTimeoutException"), "OperationTimeoutException"),
-        (text(503, b""), "HTTP status 503"),
-        (text(429, b""), "HTTP status 429"),
+        (answer(503, b""), "HTTP status 503"),
+        (answer(429, b""), "HTTP status 429"),
         (closing, "the answer is not HTTP"),
         (dripping, "there is no answer in time"),
     ],
@@ -231,6 +212,30 @@ def test_asked_again(relay: Relay, fault: Fault, said: str, monkeypatch: pytest.
     with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema 'orders': {said}"):
         GlueRegistry(options(relay.url)).latest("orders")
     assert time.monotonic() - began < 10
+
+
+def test_the_signature_is_of_what_is_sent(relay: Relay) -> None:
+    """moto checks none, so botocore signs what has arrived once more."""
+    sent: list[dict[str, str]] = []
+
+    def kept(handler: BaseHTTPRequestHandler) -> None:
+        sent.append(dict(handler.headers.items()))
+        answer(403, b"{}")(handler)
+
+    relay.fault = kept
+    with pytest.raises(SchemaRegistryError, match="HTTP status 403"):
+        GlueRegistry(options(relay.url)).latest("orders")
+    (headers,) = ({name.lower(): text for name, text in each.items()} for each in sent)
+    found = headers["authorization"]
+    signed = found.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    assert {"host", "x-amz-date", "x-amz-security-token"} <= {*signed}
+    content = relay.requests[0].partition(" ")[2]
+    again = AWSRequest("POST", relay.url + "/", {name: headers[name] for name in signed}, content)
+    again.context["timestamp"] = headers["x-amz-date"]
+    login = Credentials(*AWS_CREDENTIALS.values(), TOKEN)
+    auth = SigV4Auth(login, "glue", REGION)
+    signature = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
+    assert found.endswith(f"Signature={signature}")
 
 
 def test_a_service_that_is_down(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
