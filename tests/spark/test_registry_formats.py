@@ -88,7 +88,6 @@ BY_JSON_SCHEMA = {
 }
 SCHEMAS = {"avro": ORDER, "json": BY_JSON_SCHEMA, "protobuf": PROTO}
 _OF_ROWS = {"avro": json.dumps(ORDER), "json": "id bigint, name string", "protobuf": PROTO}
-FORMATS = VALUE_FORMATS
 _QUICK = {"json", "confluent-protobuf", "glue-avro"}
 
 
@@ -104,7 +103,7 @@ def body_of(encoding: str, row: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("place", ["directory", pytest.param("brokers", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "name", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.long) for each in FORMATS]
+    "name", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.long) for each in VALUE_FORMATS]
 )
 def test_each_format_everywhere(
     spark: SparkSession,

@@ -37,6 +37,9 @@ _SECONDS = 10.0
 """The time that a request may take."""
 _PAUSE = 0.1
 _UNKNOWN, _REFUSED = "EntityNotFoundException", "InvalidInputException"
+_KNOWN = "AlreadyExistsException"
+_EXISTS: dict[str, Any] = {}
+"""The answer if another has created a schema meanwhile."""
 _AGAIN = re.compile("Throttl|TooManyRequests|LimitExceeded|Timeout|ConcurrentModification|ServiceUnavailable")
 """Parts of the codes of errors that may end by themselves."""
 _CODE = re.compile("[A-Za-z]{1,60}")
@@ -73,8 +76,10 @@ class GlueRegistry(PatientRegistry):
 
     def knows(self, key: Key) -> bool:
         """See :meth:`.contract.SchemaSource.knows`."""
-        what = f"schema version {key}"
-        return key in self._found or bool(self._call("get_schema_version", what, SchemaVersionId=str(key)))
+        what, deadline = f"schema version {key}", time.monotonic() + WAIT
+        if key in self._found:
+            return True
+        return bool(self._call("get_schema_version", what, deadline, SchemaVersionId=str(key)))
 
     def latest(self, subject: str) -> RegisteredSchema:
         """See :meth:`.contract.SchemaSource.latest`."""
@@ -98,9 +103,8 @@ class GlueRegistry(PatientRegistry):
         found = self._registered(subject, schema, what)
         if found is not None:
             return found
-        answer = self._call(
-            "register_schema_version", what, SchemaId=self._id(subject), SchemaDefinition=schema.text
-        )
+        given: dict[str, Any] = {"SchemaId": self._id(subject), "SchemaDefinition": schema.text}
+        answer = self._call("register_schema_version", what, **given)
         if answer is None:
             answer = self._call(
                 "create_schema",
@@ -111,6 +115,8 @@ class GlueRegistry(PatientRegistry):
                 Compatibility=self._options.compatibility,
                 SchemaDefinition=schema.text,
             )
+            if answer is _EXISTS:
+                answer = self._call("register_schema_version", what, **given)
         if answer is None:
             raise self._error(f"has no registry {self._options.name!r}", "Create it, or name another one.")
         key = self._key(answer, what)
@@ -151,12 +157,16 @@ class GlueRegistry(PatientRegistry):
     def _id(self, subject: str) -> dict[str, str]:
         return {"RegistryName": self._options.name, "SchemaName": subject}
 
-    def _call(self, method: str, what: str, **given: Any) -> dict[str, Any] | None:
-        """The answer to a call where a query is planned, or written; None if Glue has no such thing.
+    def _call(
+        self, method: str, what: str, deadline: float | None = None, **given: Any
+    ) -> dict[str, Any] | None:
+        """The answer to a call; None if Glue has no such thing, :data:`_EXISTS` if it is there already.
 
+        :param deadline: that of a query's plan if it is None.
         :raises SchemaRegistryError: for any other error.
         """
-        deadline = self._of_plan(time.monotonic() + WAIT)
+        if deadline is None:
+            deadline = self._of_plan(time.monotonic() + WAIT)
         try:
             return self._patiently(
                 lambda: self._sent(method, what, deadline, given), what, deadline, waits_for_it=False
@@ -195,6 +205,8 @@ class GlueRegistry(PatientRegistry):
                 code = f"HTTP status {status}" if named is None else named[0]
                 if code == _UNKNOWN:
                     raise UnknownError from None
+                if code == _KNOWN:
+                    return _EXISTS
                 if code == _REFUSED:
                     words = " ".join(str(error.get("Message")).split())[:_LONGEST_WORDS]
                     raise self._error(f"refuses {what}: {words}") from None

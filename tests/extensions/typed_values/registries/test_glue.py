@@ -91,6 +91,23 @@ def test_register_and_read(glue: str) -> None:
     assert GlueRegistry(options(glue)).by_key(first.guid) == first
 
 
+def test_another_creates_the_schema_meanwhile(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = GlueRegistry(options(glue))
+    registry.register("orders", RegisteredSchema(json.dumps(ORDER)))
+    ask, is_early = registry._call, [True]
+
+    def before(method: str, *given: Any, **more: Any) -> dict[str, Any] | None:
+        if method == "register_schema_version" and is_early.pop():
+            is_early.append(False)
+            return None
+        return ask(method, *given, **more)
+
+    monkeypatch.setattr(registry, "_call", before)
+    fields = [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]
+    wider = RegisteredSchema(json.dumps({**ORDER, "fields": fields}))
+    assert registry.register("orders", wider) == GlueRegistry(options(glue)).latest("orders")
+
+
 def test_an_id_is_asked_for_once(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = GlueRegistry(options(glue))
     key = registry.register("orders", RegisteredSchema(json.dumps(ORDER))).guid
