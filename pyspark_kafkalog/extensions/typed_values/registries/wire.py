@@ -59,7 +59,7 @@ def undone(value: bytes, largest: int) -> tuple[bytes, str]:
     except zlib.error:
         return b"", "its compressed body is damaged"
     if is_more:
-        return b"", f"its compressed body has more than {largest} bytes when zlib is undone"
+        return b"", f"its compressed body has more than {largest} bytes after decompression"
     if not stream.eof:
         return b"", "its compressed body ends too early"
     return text, "bytes follow its compressed body" if stream.unused_data else ""
