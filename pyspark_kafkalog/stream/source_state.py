@@ -552,18 +552,20 @@ class StoredState:
         return found
 
 
-def reads_topic(
-    topic: str, checkpoint_location: str, default_fs: str | None, query_id: str, place: Callable[[], str]
-) -> bool:
-    """Whether the newest micro-batch of a query reads a topic of a place, as far as its readers have stored
-    which place theirs is.
+class TopicsRead:
+    """The topics of the newest micro-batch that a query has planned.
 
     :param default_fs: as for :class:`.checkpoint.QueryLog`.
-    :param place: asks for it; called only if the query reads a topic of this name.
     :raises KafkaLogError: if it isn't the checkpoint of the query.
     """
-    log = QueryLog(checkpoint_location, default_fs)
-    log.check_query(query_id)
-    if not any(topic in topics_of(ends) for ends in log.planned_ends()):
-        return False
-    return topic in StoredState(locate_as_hadoop(checkpoint_location, default_fs)).topics_in(place())
+
+    def __init__(self, checkpoint_location: str, default_fs: str | None, query_id: str) -> None:
+        log = QueryLog(checkpoint_location, default_fs)
+        log.check_query(query_id)
+        self._state = StoredState(locate_as_hadoop(checkpoint_location, default_fs))
+        self.names = {topic for ends in log.planned_ends() for topic in topics_of(ends)}
+        """Their names, wherever they are."""
+
+    def of_place(self, place: str) -> set[str]:
+        """The topics of a place, as far as their readers have stored which place theirs is."""
+        return self.names & self._state.topics_in(place)

@@ -16,7 +16,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.stream.history import LastShared
 from pyspark_kafkalog.stream.planner import StreamPlanner
-from pyspark_kafkalog.stream.source_state import Reader, SourceState, reads_topic
+from pyspark_kafkalog.stream.source_state import Reader, SourceState, TopicsRead
 from tests.read.fake_groups import FakeGroups
 from tests.read.fake_place import FakePlace
 from tests.stream.spark_log import QUERY, begin, complete, planned
@@ -501,10 +501,12 @@ def test_whether_a_topic_is_read(checkpoint: Path, topic: str, place: str, expec
     read_to(checkpoint, '{"t":{"0":5}}', '{"elsewhere":{"0":5}}')
     of(checkpoint).store_topic_ids({"t": "A", "no more": "B"})
     of(checkpoint, HERE._replace(place="cluster other")).store_topic_ids({"elsewhere": "C"})
-    assert reads_topic(topic, str(checkpoint), None, QUERY, lambda: place) is expected
+    read = TopicsRead(str(checkpoint), None, QUERY)
+    assert read.names == {"t", "elsewhere"}
+    assert (topic in read.of_place(place)) is expected
 
 
 def test_whether_the_topic_of_another_query_is_read(checkpoint: Path) -> None:
     read_to(checkpoint, T5)
     with pytest.raises(KafkaLogError, match="This is not the checkpoint of the query"):
-        reads_topic("t", str(checkpoint), None, "another query", lambda: HERE.place)
+        TopicsRead(str(checkpoint), None, "another query")
