@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -69,6 +71,7 @@ class Given:
         (folder / "parquet" / ".part-0.parquet.crc").write_bytes(b"crc")
 
         (folder / "binary").write_bytes(b"\xff\xfe")
+        (folder / "utf-8-sig").write_text('{"orders":{"0":3}}', encoding="utf-8-sig")
         (folder / "offsets.json").write_text('{"orders":{"0":3}}')
         (folder / "empty").mkdir()
 
@@ -76,6 +79,7 @@ class Given:
     def words(self) -> dict[object, object]:
         """The words of a command that stand for a path."""
         files = {"{file}": "file.txt", "{binary}": "binary", "{json}": "offsets.json", "{empty}": "empty"}
+        files["{marked}"] = "utf-8-sig"
         return {"{}": self.root, **{word: self.folder / name for word, name in files.items()}}
 
     def _source(self, options: dict[str, object], **more: object) -> DefaultSource:
@@ -220,6 +224,7 @@ MISTAKES: list[Mistake] = [
             ({"path": path}, "expected a path of this machine, got one of Windows.*/mnt/c/")
             for path in ("C:\\kafka\\logs", "c:/kafka/logs", r"\\server\logs", "file:///C:/kafka/logs")
         ),
+        ({"path": "'/data/kafka-logs'"}, "expected a path without quotes around it. Leave the quotes out"),
         ({"path": "minio:/logs"}, "expected minio:// .*Give a path, or a URI such as s3://"),
         ({"path": "file://tmp/logs"}, "Unsupported hostname .*absolute path: file:///data"),
         ({"path": "nowhere/logs"}, r"does not exist \(file /.*nowhere/logs\)"),
@@ -252,6 +257,7 @@ MISTAKES: list[Mistake] = [
         ({"path": r"C:\kafka\logs"}, "'path': expected a path of this machine, got one of Windows"),
         ({"path": "C:/kafka/logs"}, "'path': expected a path of this machine, got one of Windows"),
         ({"checkpointLocation": r"D:\ck"}, "'checkpointLocation': expected a path of this machine"),
+        ({"path": '"/data/kafka-logs"'}, "expected a path without quotes around it. Leave the quotes out"),
         ({"path": "s3://bucket/logs"}, "can be read but not written.*Write to a local or mounted folder"),
     ),
     # Which partitions, from where to where.
@@ -420,6 +426,18 @@ MISTAKES: list[Mistake] = [
     ("key of bigint", lambda g: g.write({}, key=LongType()), r"CAST\(key AS string\)"),
     ("partition of bigint", lambda g: g.write({}, partition=LongType()), r"CAST\(partition AS int\)"),
     ("time of ms", lambda g: g.write({}, timestamp=LongType()), r"with timestamp_millis\(timestamp\)"),
+    (
+        "time of a double",
+        lambda g: g.write({}, timestamp=DoubleType()),
+        r"with timestamp_seconds\(timestamp\)\.$",
+    ),
+    (
+        "headers with their fields exchanged",
+        lambda g: g.write(
+            {}, headers=ArrayType(StructType().add("value", BinaryType()).add("key", StringType()))
+        ),
+        r"with transform\(headers, h -> struct\(CAST\(h\.key AS string\) AS key",
+    ),
     (
         "rows that can't be decoded",
         lambda g: g.write({}, corrupt=StructType().add("reason", StringType())),
@@ -1037,7 +1055,21 @@ COMMANDS = [
     (["topics", "list"], 2, r"Missing argument 'PLACE'\. Write kafkalog topics show PLACE"),
     (["help", "cat"], 2, "Write --help, alone or after a command"),
     (["topics", "rename", "{}", "orders", "new"], 2, "kafkalog restore --rename OLD=NEW"),
+    (["cat", "{}", "orders", "--consumer-property", "a=b"], 2, r"Write -o NAME=VALUE\.$"),
+    (["cat", "{}", "orders", "--consumer.config", "f"], 2, r"Write --config FILE\.$"),
+    (["cat", "{}", "orders", "--offset", "earliest"], 2, "Or write -o beginning or -o end"),
+    (
+        ["redrive", "{}", "orders", "--to", "other"],
+        2,
+        "Leave it out: each dead letter goes back to the topic",
+    ),
+    (["verify", "{}", "--to", "x"], 2, "No such option '--to'. Try "),
+    (["forget-queries", "{}", "--older-than", 5], 2, "expected an age with its unit, such as 365d, got '5'"),
+    (["cat", "'/data/logs'", "orders"], 2, "Expected a path without quotes around it. Leave the quotes out"),
     # Files.
+    (["offsets", "import", "{}", "{marked}"], 2, "names no group"),
+    (["checkpoint", "show", "{file}"], 3, "The checkpoint is a file, or a link to nowhere"),
+    (["export", "{}", "orders", "/dev/null", "--format", "csv", "--force"], 2, "is a device, a pipe or the"),
     (
         ["topics", "{}", "--config", "nosuch.properties"],
         2,

@@ -113,8 +113,9 @@ def options_of(place: str) -> dict[str, str]:
             "Expected brokers as host:port, got something before an @, which may be a secret",
             hint="Give a login as client properties, such as sasl.jaas.config, in a file: --config FILE.",
         )
-    if names_brokers(place):
-        return {SERVERS: place}
+    servers = re.sub(r"\s*,\s*", ",", place.strip())  # as Kafka's clients read them
+    if names_brokers(servers):
+        return {SERVERS: servers}
     if _CHROOT.fullmatch(place):
         raise OptionError(
             f"Expected brokers as host:port without a path, got {place!r}",

@@ -45,6 +45,7 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
     batch, plan = numbered or (settings.batch or QueryBatch(uuid.uuid4().hex), Plan())
     sink = open_sink(settings, None if numbered else batch)
     finished: list[Any] = []
+    doubtful: int | None = None
     attempt, awaits_commit = TaskAttempt(stage=0, task=0, attempt=0), sink.needs_commit
     try:
         with (
@@ -57,7 +58,8 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
                 for found in _sliced(arrow_batches) if is_encoded else arrow_batches:
                     records = records_of(found)
                     written += records.num_rows
-                    write_rows([records], router, task, splitter=splitter, count=count)
+                    found_time = write_rows([records], router, task, splitter=splitter, count=count)
+                    doubtful = found_time if doubtful is None else doubtful
                     task.advance(flush=True)
                 finished.append(task.finish())
             except KafkaLogError as e:
@@ -65,7 +67,7 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
             except Exception:
                 _log.warning("Writing ended with an error. %s", _visible(task.visible_records()))
                 raise
-        news = TaskNews(finished[0], listening.heard(listener), counting.counted(count))
+        news = TaskNews(finished[0], listening.heard(listener), counting.counted(count), doubtful)
         complete(settings, sink, batch, [news], plan, tasks=1)
     except BaseException:
         sink.abort(batch, finished)

@@ -71,7 +71,7 @@ def check_outside(roots: Iterable[str], location: str, option: str = "checkpoint
     """
     folder = openable(location)
     needed = "a query goes on from it" if option == "checkpointLocation" else "you need it"
-    if any(_is_in(folder, openable(root)) for root in roots):
+    if any(is_in(folder, openable(root)) for root in roots):
         raise OptionError(
             f"Option {option!r} is inside the log directory that 'path' names",
             hint="Give a folder elsewhere. A broker does not start beside this one: move it there if"
@@ -79,7 +79,7 @@ def check_outside(roots: Iterable[str], location: str, option: str = "checkpoint
         )
 
 
-def _is_in(folder: str, root: str) -> bool:
+def is_in(folder: str, root: str) -> bool:
     """Whether a folder is in another one, or is it."""
     if any(":/" in path and "/" not in path.partition(":")[0] for path in (root, folder)):
         return False  # of other file systems

@@ -44,6 +44,7 @@ RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_FIELD = re.compile(r"[<,](\w+):")
 _HEADERS_TO_CAST = re.compile(r"array<struct<[^:<>]+:(string|binary),[^:<>]+:(string|binary)>>")
 _BY_OPTION: Mapping[str, str] = {
     HEADERS_FIELD[0]: "includeHeaders",
@@ -247,6 +248,11 @@ def _to_written(name: str, kind: str) -> str:
                 "transform(map_entries(headers), h -> struct(CAST(h.key AS string) AS key,"
                 " CAST(CAST(h.value AS string) AS binary) AS value))"
             )
+        if _FIELD.findall(kind) == ["value", "key"]:  # a cast would go by their places
+            return (
+                "transform(headers, h -> struct(CAST(h.key AS string) AS key, CAST(h.value AS binary) AS"
+                " value))"
+            )
         if _HEADERS_TO_CAST.fullmatch(kind):
             return f"CAST(headers AS {HEADERS_FIELD[1]})"
         return "array(struct('name' AS key, CAST('text' AS binary) AS value))"
@@ -254,6 +260,8 @@ def _to_written(name: str, kind: str) -> str:
         return "CAST(partition AS int)" if kind == "string" or _is_number(kind) else "CAST(0 AS int)"
     if kind in _WHOLE_NUMBERS:
         return "timestamp_millis(timestamp)"  # as Kafka counts; CAST takes seconds
+    if _is_number(kind):
+        return "timestamp_seconds(timestamp)"
     return "CAST(timestamp AS timestamp)" if kind in ("string", "date") else "current_timestamp()"
 
 

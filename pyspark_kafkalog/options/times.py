@@ -30,7 +30,25 @@ _USUAL = 315_532_800_000, 7_258_118_400_000
 _FINER = 1_000, 1_000_000
 """Microseconds and nanoseconds of a millisecond."""
 
+_FACTORS = 1_000, 1_000_000, 1_000_000_000
+"""Seconds, milliseconds, microseconds and nanoseconds are so many times each other."""
+
 _log = logging.getLogger("pyspark_kafkalog")
+
+
+def in_other_unit(number: int) -> int | None:
+    """The usual time that a number of milliseconds is in another unit, if there is one.
+
+    Seconds taken for milliseconds are a day of January 1970, and nanoseconds of pandas its first hour.
+    Milliseconds taken for seconds are a year such as 55840.
+    """
+    first, end = _USUAL
+    if number < first:
+        found = (number * factor for factor in _FACTORS)
+    else:
+        found = (number // factor for factor in (1, *_FINER))
+    meant = next((ms for ms in found if first <= ms < end), number)
+    return None if meant == number else meant
 
 
 def _check_unit(name: str, number: int) -> None:

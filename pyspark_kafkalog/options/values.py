@@ -70,6 +70,7 @@ _ALMOST = 0.8
 """The likeness of words, by difflib's ratio, from which on one is taken for a slip of the other."""
 _BEGINS_WITH_VARIABLE = re.compile(r"\s*\$(\w+|\{\w+\})(/|\s*\Z)")
 _OF_SPARK_ALONE = re.compile(r"\s*dbfs:/(?!/)")
+_IN_QUOTES = re.compile(r"""(['"]).*\1""", re.DOTALL)
 _OF_WINDOWS = re.compile(r"\s*(?:(?:file:/*)?[A-Za-z]:[\\/]|\\\\)")
 """A drive and a slash, also as a URI, or a share."""
 _OF_PATTERNS = re.compile(r"[*?+|\[\](){}^$\\]")
@@ -133,6 +134,8 @@ def not_blank(parser: Parser) -> Parser:
 def check_system(expected: str, path: str) -> None:
     """Refuse a path of Windows, which is a relative one here: a write would make a folder ``C:``.
 
+    So is one in quotes, as a line of a shell or of SQL has it.
+
     :param expected: the beginning of the error.
     :raises OptionError: for such a path.
     """
@@ -141,6 +144,8 @@ def check_system(expected: str, path: str) -> None:
             f"{expected} a path of this machine, got one of Windows",
             hint="Give the path that this machine has, such as /mnt/c/kafka-logs for C:\\kafka-logs in WSL.",
         )
+    if _IN_QUOTES.fullmatch(path.strip()):
+        raise OptionError(f"{expected} a path without quotes around it", hint="Leave the quotes out.")
 
 
 def location(name: str, text: str) -> str:

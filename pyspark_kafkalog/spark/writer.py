@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,12 +15,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
 from pyspark_kafkalog.garbage import freeze_modules, loading
 from pyspark_kafkalog.model import Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.model.topics import check_writable
 from pyspark_kafkalog.options.columns import IN_SPARK, check_written_columns
 from pyspark_kafkalog.options.contracts import delivery_of, transforms_of
 from pyspark_kafkalog.options.settings import WriteOptions, write_options
 from pyspark_kafkalog.places import cluster_id, open_sink
 from pyspark_kafkalog.saying import name_work
 from pyspark_kafkalog.spark.features import StreamArrowWriter, arrow_schema
+from pyspark_kafkalog.spark.own_topics import OwnTopics
 from pyspark_kafkalog.spark.running_query import RunningQuery
 from pyspark_kafkalog.spark.worker import with_short_errors, without_delay
 from pyspark_kafkalog.write.completing import TaskNews, complete
@@ -149,8 +151,16 @@ class _Writer:
         """The topic of all rows, for lines of the log; empty where each row has one."""
         return f"topic {self._options.topic}" if self._options.topic else ""
 
-    def _write(self, batch: QueryBatch, rows: Iterator[pa.RecordBatch]) -> Written:
-        """Write all rows of a task to the sink and finish it, counting them if that is asked for."""
+    def _write(
+        self,
+        batch: QueryBatch,
+        rows: Iterator[pa.RecordBatch],
+        check_topic: Callable[[str], object] = check_writable,
+    ) -> Written:
+        """Write all rows of a task to the sink and finish it, counting them if that is asked for.
+
+        :param check_topic: refuses a topic by an error.
+        """
         with loading():
             from pyspark_kafkalog.write.routing import Router
             from pyspark_kafkalog.write.rows import write_rows
@@ -168,14 +178,14 @@ class _Writer:
             listening.of_task(batch, attempt, awaits_commit=awaits_commit) as listener,
             self._sink.open(batch, attempt, listener) as sink,
         ):
-            router = Router.to_sink(sink, options, first=context.taskAttemptId())
+            router = Router.to_sink(sink, options, first=context.taskAttemptId(), check_topic=check_topic)
             splitter = splitting_of(options).splitter()
             counting = write_counting_of(options)
             with counting.of_task(batch, attempt, awaits_commit=awaits_commit) as count:
-                write_rows(rows, router, sink, splitter=splitter, count=count)
+                doubtful = write_rows(rows, router, sink, splitter=splitter, count=count)
                 finished = sink.finish()
         freeze_modules()
-        news = TaskNews(finished, listening.heard(listener), counting.counted(count))
+        news = TaskNews(finished, listening.heard(listener), counting.counted(count), doubtful)
         return Written(batch, news, query)
 
     def _commit(
@@ -247,7 +257,8 @@ class LogStreamWriter(_Writer, StreamArrowWriter):
         """Write the rows of one task of a micro-batch."""
         query = RunningQuery.of(_task())
         assert query is not None, "Spark sets the query's id and the batch's in a streaming task"
-        return self._write(QueryBatch(query.query_id, query.batch_id), iterator)
+        own = OwnTopics(self._options, query)
+        return self._write(QueryBatch(query.query_id, query.batch_id), iterator, own.check)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit what all tasks of the micro-batch have written."""

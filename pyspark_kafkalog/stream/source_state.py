@@ -453,6 +453,16 @@ class StoredState:
             found |= stored["content"]
         return found
 
+    def topics_in(self, place: str) -> set[str]:
+        """The topics that readers of a place have read there."""
+        here = _digest(place)
+        return {
+            topic
+            for _, stored in self._files(_TOPIC_IDS)
+            if stored.get("place") == here
+            for topic in stored["content"]
+        }
+
     def paths(self) -> list[str]:
         """The paths, in the checkpoint, of the files that a change of its plans may change."""
         return [
@@ -540,3 +550,22 @@ class StoredState:
                 stored["content"] = _texts(content or {}) if kind is _TOPIC_IDS else content
                 found.append((name, stored))
         return found
+
+
+class TopicsRead:
+    """The topics of the newest micro-batch that a query has planned.
+
+    :param default_fs: as for :class:`.checkpoint.QueryLog`.
+    :raises KafkaLogError: if it isn't the checkpoint of the query.
+    """
+
+    def __init__(self, checkpoint_location: str, default_fs: str | None, query_id: str) -> None:
+        log = QueryLog(checkpoint_location, default_fs)
+        log.check_query(query_id)
+        self._state = StoredState(locate_as_hadoop(checkpoint_location, default_fs))
+        self.names = {topic for ends in log.planned_ends() for topic in topics_of(ends)}
+        """Their names, wherever they are."""
+
+    def of_place(self, place: str) -> set[str]:
+        """The topics of a place, as far as their readers have stored which place theirs is."""
+        return self.names & self._state.topics_in(place)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyspark_kafkalog.model.rows import time_text
+from pyspark_kafkalog.options.times import in_other_unit, with_iso
 from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 
@@ -18,11 +21,15 @@ _log = logging.getLogger("pyspark_kafkalog")
 
 
 class TaskNews(NamedTuple):
-    """The news of a task for the commit: for the sink, of its listener, and of its counter. Pickled."""
+    """The news of a task for the commit: for the sink, of its listener, and of its counter. Pickled.
+
+    A ``doubtful_time`` is a timestamp of a row that looks like one in another unit.
+    """
 
     finished: Any
     heard: Any = None
     counted: Any = None
+    doubtful_time: int | None = None
 
 
 def complete(
@@ -50,3 +57,26 @@ def complete(
         write_counting_of(options).committed(batch, tasks, counted, is_new=is_new)
     except Exception:
         _log.warning("%s was written, but its audit is incomplete", batch.job, exc_info=True)
+    doubtful = (of_task.doubtful_time for of_task in news if of_task.doubtful_time is not None)
+    for timestamp in islice(doubtful, 1):
+        _warn_of_unit(batch, timestamp)
+
+
+_warned: set[str] = set()
+"""The queries of which :func:`_warn_of_unit` has spoken."""
+
+
+def _warn_of_unit(batch: QueryBatch, timestamp: int) -> None:
+    """Say once of a query, or of a batch, that a timestamp looks like one in another unit."""
+    meant = in_other_unit(timestamp)
+    if meant is None or batch.query_id in _warned:
+        return
+    if batch.batch_id is not None:
+        _warned.add(batch.query_id)
+    _log.warning(
+        "Column timestamp has %s. If a number was taken in the wrong unit, %s is meant: write"
+        " timestamp_seconds(n) or timestamp_millis(n) in SQL, pa.timestamp('s') or pa.timestamp('ms') in"
+        " Arrow",
+        with_iso(timestamp),
+        time_text(meant),
+    )

@@ -61,6 +61,7 @@ class Router:
     :param batch_size: bytes after which null keys move on to another partition (KIP-480).
     :param distribution: of Kafka's own partitioners: by key, or regardless of keys sticky or in turn.
     :param first: the partition to begin with; should differ between writers.
+    :param check_topic: refuses a topic by an error.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Router:
         distribution: Distribution = "key",
         first: int = 0,
         has_partition: Callable[[TopicPartition], bool] = lambda _: False,
+        check_topic: Callable[[str], object] = check_writable,
     ) -> None:
         self._topic = topic
         self._partition_count = partition_count
@@ -81,11 +83,19 @@ class Router:
         self._distribution = distribution
         self._first = first
         self._has_partition = has_partition
+        self._check_topic = check_topic
         self._turn: dict[str, int] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
 
     @classmethod
-    def to_sink(cls, sink: TaskSink[object], options: WriteOptions, *, first: int = 0) -> Router:
+    def to_sink(
+        cls,
+        sink: TaskSink[object],
+        options: WriteOptions,
+        *,
+        first: int = 0,
+        check_topic: Callable[[str], object] = check_writable,
+    ) -> Router:
         """The one that the options ask for, among the partitions that ``sink`` knows.
 
         :raises OptionError: if the partitioner can't be imported or is not callable.
@@ -98,6 +108,7 @@ class Router:
             batch_size=options.batch_size,
             distribution=options.distribution,
             first=first,
+            check_topic=check_topic,
         )
 
     @property
@@ -126,7 +137,8 @@ class Router:
 
     def _topics(self, rows: pa.RecordBatch) -> Iterator[tuple[str, _Rows]]:
         if self._topic is not None:
-            yield check_writable(self._topic), None
+            self._check_topic(self._topic)
+            yield self._topic, None
             return
         topics = rows.column("topic").dictionary_encode()
         if topics.null_count:
@@ -136,7 +148,8 @@ class Router:
             )
         codes = topics.indices.to_numpy()
         for code, topic in enumerate(topics.dictionary.to_pylist()):
-            yield check_writable(topic), np.flatnonzero(codes == code)
+            self._check_topic(topic)
+            yield topic, np.flatnonzero(codes == code)
 
     def _partitions(
         self, topic: str, rows: pa.RecordBatch, records: pa.RecordBatch, chosen: _Rows, count: int

@@ -15,9 +15,12 @@ from pyspark_kafkalog.codec.encode import encode
 from pyspark_kafkalog.errors import RecordTooLargeError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.sinks import TaskSink
+from pyspark_kafkalog.options.times import in_other_unit
 from pyspark_kafkalog.write.splitting import AsTheyAre, Divided, RecordSplitter
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyspark_kafkalog.write.counting import CountsRows
     from pyspark_kafkalog.write.routing import Router
 
@@ -70,18 +73,22 @@ def write_rows(
     *,
     splitter: RecordSplitter | None = None,
     count: CountsRows | None = None,
-) -> None:
+) -> int | None:
     """Encode all rows into ``sink``; rows of one partition keep their order.
 
     Some rows are buffered, so that record batches fill up even if many partitions share a task.
 
     :param splitter: splits large values into message segments, all of one message in one partition.
     :param count: counts the rows of each partition, before they are split.
+    :return: a timestamp of a row that looks like one in another unit, if there is any.
     :raises InvalidRecordError: for a row that can't be a record.
     :raises RecordTooLargeError: for a row above the largest record batch that the sink takes.
     """
+    doubtful = None
     for rows in _buffered(arrow_batches, router.bytes_that_fill):
         records = to_records(rows, now_ms=time.time_ns() // 1_000_000)
+        if doubtful is None and "timestamp" in rows.schema.names:
+            doubtful = _doubtful_time(records.column("timestamp").to_numpy())
         if records.column("headers").null_count < records.num_rows:
             records = extensions.without_reader_headers(records)
         split: Divided = AsTheyAre(records) if splitter is None else splitter.split(records)
@@ -98,6 +105,13 @@ def write_rows(
                     raise _too_large(e, partition, is_split=splitter is not None) from None
                 sink.append(partition, encoded)
         sink.advance()
+    return doubtful
+
+
+def _doubtful_time(timestamps: NDArray[np.int64]) -> int | None:
+    """The lowest or the highest timestamp, if it looks like one in another unit."""
+    ends = int(timestamps.min()), int(timestamps.max())
+    return next((each for each in ends if in_other_unit(each) is not None), None)
 
 
 def _too_large(error: RecordTooLargeError, partition: TopicPartition, *, is_split: bool) -> Exception:

@@ -158,6 +158,11 @@ IDIOMS = [
     Idiom(
         "times with UTC", "id bigint, at timestamp", lambda n: f'{{"id":{n},"at":"{_day(n)} {_time(n)} UTC"}}'
     ),
+    Idiom(
+        "times with a region",
+        "id bigint, at timestamp",
+        lambda n: f'{{"id":{n},"at":"{_day(n)} {_time(n)} {("Europe/Paris", "America/New_York")[n % 2]}"}}',
+    ),
     Idiom("dates as timestamp", "id bigint, at timestamp", lambda n: f'{{"id":{n},"at":"{_day(n)}"}}'),
     Idiom(
         "times without seconds",

@@ -26,6 +26,7 @@ def test_places_are_opened_by_the_options_of_the_reader() -> None:
     ("place", "options"),
     [
         ("host:9092", {"kafka.bootstrap.servers": "host:9092"}),
+        (" h1:1 , h2:2\n", {"kafka.bootstrap.servers": "h1:1,h2:2"}),
         ("SSL://a.b:1,[::1]:2", {"kafka.bootstrap.servers": "SSL://a.b:1,[::1]:2"}),
         ("s3://bucket/logs", {"path": "s3://bucket/logs"}),
         ("no-such-folder", {"path": "no-such-folder"}),

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from pyspark_kafkalog import DefaultSource, OptionError, QueryCheckpoint
 from tests.log.writing import T0
@@ -109,3 +110,26 @@ def test_a_reader_without_it_says_so_once(
         (text,) = found
         assert text.startswith(said)
         assert '.option("checkpointLocation", "…") to readStream' in text
+
+
+@pytest.mark.parametrize(("columns", "option"), [(["value"], {"topic": "t"}), (["topic", "value"], {})])
+def test_a_query_does_not_write_to_the_topic_that_it_reads(spark, write, tmp_path, columns, option):
+    """It would get its own rows for ever."""
+    path = write(numbered(3))
+    checkpoint = QueryCheckpoint(spark, tmp_path / "c")
+    rows = checkpoint.readStream.option("startingOffsets", "earliest").load(path).select(*columns)
+    writer = checkpoint.writeStream(rows).format("kafkalog").options(path=path, **option)
+    with pytest.raises(StreamingQueryException, match=r"reads topic t, and writes to it: .*another topic"):
+        writer.start().awaitTermination(60)
+    assert spark.read.format("kafkalog").load(path).count() == 3
+
+
+def test_a_query_may_write_to_a_topic_of_that_name_elsewhere(spark, write, tmp_path):
+    """As a copy does."""
+    checkpoint = QueryCheckpoint(spark, tmp_path / "c")
+    rows = checkpoint.readStream.option("startingOffsets", "earliest").load(write(numbered(3)))
+    writer = checkpoint.writeStream(rows.select("topic", "value")).format("kafkalog")
+    query = writer.option("path", f"{tmp_path}/copy").trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    assert query.exception() is None
+    assert spark.read.format("kafkalog").load(f"{tmp_path}/copy").count() == 3

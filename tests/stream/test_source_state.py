@@ -16,7 +16,7 @@ from pyspark_kafkalog.options.offsets_json import Offsets
 from pyspark_kafkalog.options.settings import Selection, read_options
 from pyspark_kafkalog.stream.history import LastShared
 from pyspark_kafkalog.stream.planner import StreamPlanner
-from pyspark_kafkalog.stream.source_state import Reader, SourceState
+from pyspark_kafkalog.stream.source_state import Reader, SourceState, TopicsRead
 from tests.read.fake_groups import FakeGroups
 from tests.read.fake_place import FakePlace
 from tests.stream.spark_log import QUERY, begin, complete, planned
@@ -484,3 +484,29 @@ def test_a_run_that_is_killed_before_it_hears_that_a_recreated_topic_was_read(
     for folder in "commits", "offsets":
         (checkpoint / folder / "1").unlink()
     assert run().next_offsets({T0: 12}) == {T0: 12}, "Spark deletes its logs after a while"
+
+
+@pytest.mark.parametrize(
+    ("topic", "place", "expected"),
+    [
+        ("t", HERE.place, True),
+        ("elsewhere", "cluster other", True),
+        pytest.param("elsewhere", HERE.place, False, id="a topic of that name in another place"),
+        pytest.param("t", "cluster third", False, id="a place that is not read"),
+        pytest.param("no more", HERE.place, False, id="a topic that was read before"),
+    ],
+)
+def test_whether_a_topic_is_read(checkpoint: Path, topic: str, place: str, expected: bool) -> None:
+    """A writer asks for its own. Of a source without this checkpoint nothing is stored."""
+    read_to(checkpoint, '{"t":{"0":5}}', '{"elsewhere":{"0":5}}')
+    of(checkpoint).store_topic_ids({"t": "A", "no more": "B"})
+    of(checkpoint, HERE._replace(place="cluster other")).store_topic_ids({"elsewhere": "C"})
+    read = TopicsRead(str(checkpoint), None, QUERY)
+    assert read.names == {"t", "elsewhere"}
+    assert (topic in read.of_place(place)) is expected
+
+
+def test_whether_the_topic_of_another_query_is_read(checkpoint: Path) -> None:
+    read_to(checkpoint, T5)
+    with pytest.raises(KafkaLogError, match="This is not the checkpoint of the query"):
+        TopicsRead(str(checkpoint), None, "another query")

@@ -140,7 +140,12 @@ class ConnectionPool:
             try:
                 backoff.pause(error, first_contact=True)
             except BrokerConnectionError as e:
-                others = f"; nor do the other {len(servers) - 1} bootstrap servers answer"
+                count = len(servers) - 1
+                others = (
+                    f"; nor do the other {count} bootstrap servers answer"
+                    if count > 1
+                    else "; nor does the other bootstrap server answer"
+                )
                 message = e.message + (others if len(servers) > 1 else "")
                 raise NeverReachedError(message, broker=e.broker, hint=e.hint) from e
 

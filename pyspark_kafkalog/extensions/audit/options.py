@@ -67,7 +67,7 @@ class AuditOptions(ReadCounting, WriteCounting):
 
     def check(self, read: ReadOptions) -> None:
         """See :meth:`.contracts.ExtensionOptions.check`."""
-        if self.topic is not None and self.topic in (read.selection.names or ()):
+        if self.topic is not None and read.selection.covers(self.topic):
             raise _counts_itself(self.topic)
 
     def load(self) -> None:
@@ -179,5 +179,5 @@ def _counts_nowhere(auditor: str) -> OptionError:
 def _counts_itself(topic: str) -> OptionError:
     return OptionError(
         f"Topic {topic!r} can't take the counts of its own records",
-        hint="Give another topic as auditTopic.",
+        hint="Give another topic as auditTopic, or leave it out of a pattern by topics.exclude.",
     )

@@ -129,15 +129,22 @@ class Arrays:
     :param table: where the parts of each column lie in ``out``.
     :param lengths: how many rows, and items of each list, there are.
     :param fine: which rows there are, for columns without a validity of their own; None: all.
+    :param text: the memory of bytes; None: that of the rest.
     """
 
     def __init__(
-        self, table: np.ndarray, lengths: np.ndarray, out: np.ndarray, fine: np.ndarray | None = None
+        self,
+        table: np.ndarray,
+        lengths: np.ndarray,
+        out: np.ndarray,
+        fine: np.ndarray | None = None,
+        text: np.ndarray | None = None,
     ) -> None:
         self._table = table
         self._lengths = lengths
         self._out = out
         self._buffer = pa.py_buffer(out)
+        self._text = self._buffer if text is None else pa.py_buffer(text)
         self._fine = fine
 
     def of(self, column: Column) -> pa.Array:
@@ -156,7 +163,9 @@ class Arrays:
         kind, row, length = column.type, self._table[column.number], int(self._lengths[column.level])
         if pa.types.is_null(kind):
             return pa.nulls(length)
-        validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        validity = None
+        if valid is not None and not valid.all():
+            validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
         if pa.types.is_struct(kind):
             children = [self.of(column.children[field.name]) for field in kind]
             return pa.Array.from_buffers(kind, length, [validity], children=children)
@@ -168,7 +177,7 @@ class Arrays:
             return self.map(kind, validity, offsets, *inner)
         if has_bytes(kind):
             offsets = self._offsets(row, length)
-            data = self._buffer.slice(int(row[VALUES]), int(offsets[-1]))
+            data = self._text.slice(int(row[VALUES]), int(offsets[-1]))
             return self.bytes(pa.Array.from_buffers(kind, length, [validity, pa.py_buffer(offsets), data]))
         width = width_of(kind)
         at = width * int(row[VALUES])

@@ -12,6 +12,7 @@ from pyspark_kafkalog.client.partitions import topics_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.exactly_once.group_marker import marked_query
 from pyspark_kafkalog.extensions.log_groups.groups import NUM_PARTITIONS, DirectoryGroups
+from pyspark_kafkalog.filesystem.hadoop import is_in
 from pyspark_kafkalog.log.read.root import open_root
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.model.groups import GroupOffsets
@@ -51,13 +52,14 @@ def backup(
         raise OptionError(
             "A backup of brokers has no range of time", hint="Back up all, and copy a part of the backup."
         )
-    if os.path.isdir(directory):
-        for folder in (open_root(path).folder for path in source.paths):
-            if folder.is_local and os.path.samefile(folder.path, directory):
-                raise OptionError(
-                    f"Expected another folder to copy to, got that of the source: {directory}",
-                    hint="Name a new folder, or an earlier copy.",
-                )
+    for folder in (open_root(path).folder for path in source.paths):
+        if folder.is_local and is_in(directory, folder.path):
+            is_same = os.path.realpath(directory) == os.path.realpath(folder.path)
+            raise OptionError(
+                f"Expected another folder to copy to, got {'that of' if is_same else 'one in'} the source:"
+                f" {directory}",
+                hint="Name a new folder elsewhere, or an earlier copy.",
+            )
     place = _slowed(source, rules)
     if not os.path.exists(directory):  # what is wrong with the source leaves no folder behind
         look_up_partitions(open_place(place), rules.selection)

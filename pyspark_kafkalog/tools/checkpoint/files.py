@@ -5,6 +5,7 @@ Names are listed once: a query that never tidies up leaves millions of them.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import zlib
@@ -59,7 +60,9 @@ class CheckpointFiles:
             raise OptionError("The location of a checkpoint is empty", hint="Give a path or a URI.")
         folder = locate_as_hadoop(location)
         if not folder.exists():
-            raise LogDirectoryError("The checkpoint does not exist", file=folder.label(), hint=_NOT_ONE)
+            is_file = folder.is_local and os.path.lexists(folder.path)
+            what = "is a file, or a link to nowhere" if is_file else "does not exist"
+            raise LogDirectoryError(f"The checkpoint {what}", file=folder.label(), hint=_NOT_ONE)
         try:
             query_id = QueryLog(location).query_id()
         except KafkaLogError as e:

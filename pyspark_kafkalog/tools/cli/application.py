@@ -55,7 +55,7 @@ _NO_FILE = re.compile(
 )
 _METAVAR = re.compile(r"'\[([A-Z]+)\](?:\.\.\.)?'")
 _RANGE = re.compile(r"(\S+) is not in the range (?:(\S+?)(<=?))?x(?:(>=?|<=?)(-?[\d.]*\d))?\.?")
-_UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=.]+)'?")
+_UNKNOWN = re.compile(r"No such (?:option|command):? '?(?P<word>-*[^\s'=]*[^\s'=.])'?")
 
 
 class CommandGroup(click.Group):
@@ -169,7 +169,10 @@ def _failed(code: int, message: str) -> int:
 def _usage_message(error: click.UsageError) -> str:
     """The error, and what to write instead, or where that is said."""
     message = error.format_message()
-    if like := getattr(error, "possibilities", None):  # click would put several into brackets
+    like = getattr(error, "possibilities", None)
+    if like and isinstance(error, click.NoSuchOption):
+        like, message = _near(error.option_name, like), error.message
+    if like:  # click would put several into brackets
         message = f"{error.message} Did you mean {' or '.join(map(repr, like))}?"
     message = _METAVAR.sub(r"'\1'", message)
     message = _NO_FILE.sub(_expected_file, message)
@@ -217,6 +220,12 @@ def _usage_message(error: click.UsageError) -> str:
     ):
         hint = f"Repeat {error.param.opts[0]} for each."
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} {hint}"
+
+
+def _near(option: str, possible: Collection[str]) -> list[str]:
+    """The options whose words are near that of one that does not exist."""
+    by_word = {name.lstrip("-"): name for name in possible}
+    return [by_word[word] for word in get_close_matches(option.lstrip("-"), by_word, 3, 0.5)]
 
 
 def _expected_file(found: re.Match[str]) -> str:

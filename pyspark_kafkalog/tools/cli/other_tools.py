@@ -20,7 +20,13 @@ _OF_ANY: Mapping[str, str] = {
     **dict.fromkeys(("-t", "--topic"), "Write {command} host:9092 TOPIC."),
     **dict.fromkeys(("-q", "-u", "-l", "-v", "--verbose", "--sync", "--exclude-internal"), "Leave it out."),
     **dict.fromkeys(("--max-messages", "--num"), "Write --limit."),
-    **dict.fromkeys(("-F", "--command-config"), "Write --config FILE."),
+    **dict.fromkeys(
+        ("-F", "--command-config", "--consumer.config", "--producer.config", "--consumer-config"),
+        "Write --config FILE.",
+    ),
+    **dict.fromkeys(
+        ("--consumer-property", "--producer-property", "--command-property"), "Write -o NAME=VALUE."
+    ),
     "-C": _CAT,
     "-P": _PRODUCE,
     "-L": "Write kafkalog topics describe host:9092, or kafkalog brokers host:9092.",
@@ -127,6 +133,7 @@ OF_OTHER_TOOLS: Mapping[str, Mapping[str, str]] = {
         "--files": "Write kafkalog dump PLACE TOPIC:PARTITION --records.",
         **dict.fromkeys(("--print-data-log", "--deep-iteration"), "Write --records."),
     },
+    "redrive": {"--to": "Leave it out: each dead letter goes back to the topic in its headers."},
     "delete-records": {**dict.fromkeys(("-t", "--topic", "--offset"), _DELETE_RECORDS)},
     "repair": dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC:PARTITION, such as orders:0."),
     **dict.fromkeys(("compact", "retain"), dict.fromkeys(("-t", "--topic"), "Write {command} PLACE TOPIC.")),

@@ -128,6 +128,15 @@ warnings = Warnings()
 """The warnings of the command that runs."""
 
 
+def say_if_none(found: Sequence[object], done: str) -> None:
+    """Say on stderr that there is no partition that could be done anything with, if so.
+
+    :param done: what was to be done, such as ``verified``.
+    """
+    if not found:
+        say(f"No partition is here, or all are excluded: nothing was {done}.")
+
+
 def say_if_dry(execute: bool) -> None:
     """Say on stderr that nothing was changed, if so."""
     if not execute:

@@ -158,7 +158,7 @@ def _of_place(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--config",
         metavar="FILE",
-        type=PropertiesFile(encoding="utf-8"),
+        type=PropertiesFile(encoding="utf-8-sig"),
         help="A file of client properties, like --command-config of Kafka's tools.",
     )
     @functools.wraps(command)
@@ -310,11 +310,18 @@ def in_file(file: Any) -> Iterator[None]:
     except UnicodeDecodeError as e:
         raise OptionError(
             f"The file is not valid UTF-8: {e.reason} at byte {e.start}",
-            file=file.name,
+            file=name_of(file),
             hint="Save it as UTF-8.",
         ) from None
     except OptionError as e:
-        raise OptionError(e.message, topic_partition=e.topic_partition, file=file.name, hint=e.hint) from None
+        raise OptionError(
+            e.message, topic_partition=e.topic_partition, file=name_of(file), hint=e.hint
+        ) from None
+
+
+def name_of(file: Any) -> str:
+    """The name of a file that is named on the command line; standard input may have none."""
+    return str(getattr(file, "name", "<stdin>"))
 
 
 def text_of(file: Any) -> str:

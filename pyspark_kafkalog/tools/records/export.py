@@ -124,6 +124,11 @@ def checked_format(path: str, file_format: FileFormat | None, *, overwrite: bool
 def _check_new(path: str, *, overwrite: bool) -> None:
     if not overwrite and os.path.lexists(path):
         raise OptionError(f"{path!r} exists already", hint="Choose another name, or give --force.")
+    if os.path.lexists(path) and not os.path.isfile(path):  # which a rename would replace
+        raise OptionError(
+            f"{path!r} is a device, a pipe or the like, and an export appears as a whole file",
+            hint="Write to a file, and copy that.",
+        )
 
 
 class _Counted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -108,6 +109,28 @@ def telling_of_returns(
         if not is_told and any(line.endswith(b"\r") for line in lines):
             is_told = True
             tell()
+        return parse(lines)
+
+    return parse_too
+
+
+_MARKS = {codecs.BOM_UTF8: "UTF-8", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+
+
+def telling_of_marks(
+    parse: Callable[[list[bytes]], pa.RecordBatch], tell: Callable[[str], None]
+) -> Callable[[list[bytes]], pa.RecordBatch]:
+    """A parser like ``parse``, which tells once of a line with a byte order mark, as Windows' editors begin a
+    file, and of its encoding.
+    """
+    is_told = False
+
+    def parse_too(lines: list[bytes]) -> pa.RecordBatch:
+        nonlocal is_told
+        mark = next((mark for mark in _MARKS if lines and lines[0].startswith(mark)), None)
+        if mark is not None and not is_told:
+            is_told = True
+            tell(_MARKS[mark])
         return parse(lines)
 
     return parse_too

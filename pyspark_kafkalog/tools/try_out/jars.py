@@ -85,7 +85,14 @@ def once(name: str, fill: Callable[[Path, Path], None]) -> Path:
     folder = cache / name
     if folder.is_dir():
         return folder
-    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise KafkaLogError(
+            f"The folder for jars can't be made: {e.strerror}",
+            file=str(cache),
+            hint="Name another one in the environment variable KAFKALOG_JARS.",
+        ) from None
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():

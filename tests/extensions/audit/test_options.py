@@ -93,5 +93,9 @@ def test_a_topic_is_one_of_the_same_cluster_and_another_than_what_is_counted() -
         write_options({**given, "topic": "audits"})
     with pytest.raises(OptionError, match="'audits' can't take the counts of its own records"):
         read_options({**read, "subscribe": "audits,t"}, batch=True)
+    given = {name: value for name, value in read.items() if name != "subscribe"}
+    with pytest.raises(OptionError, match=r"or leave it out of a pattern by topics\.exclude"):
+        read_options({**given, "subscribePattern": "a.*"}, batch=True)
+    read_options({**given, "subscribePattern": "a.*", "topics.exclude": "audits"}, batch=True)
     with pytest.raises(OptionError, match="Only one of 'auditLocation' and 'auditTopic'"):
         write_options({**given, "topic": "t", "auditLocation": "/a"})

@@ -628,6 +628,8 @@ def test_a_folder_is_not_copied_onto_itself(tmp_path: Path, monkeypatch: pytest.
         (link, source),
         (source.as_uri(), source),
         (source / "t-0", source),
+        (source, source / "new" / "copy"),
+        (source, link / "new"),
     ):
         with pytest.raises(OptionError, match="Expected another folder to copy to"):
             connect(path).logs.backup(str(directory))

@@ -15,6 +15,7 @@ from pyspark_kafkalog.tools.care.verify import VerifiedPartition, verify
 from tests.fixtures_dir import CASES, Case, case
 from tests.log.partitions import copy
 from tests.log.test_hostile_directories import hurt
+from tests.tools.cli.running import run
 
 
 def verified(root: Path) -> list[VerifiedPartition]:
@@ -96,3 +97,14 @@ def test_progress_counts_bytes_and_what_is_gone_is_left_out() -> None:
     partitions = [TopicPartition("txn-basic", 0), TopicPartition("gone", 0)]
     (found,) = verify(place, partitions, progress=done.append)
     assert sum(done) == found.stored_bytes == place.stored_sizes(partitions)[partitions[0]].stored_bytes
+
+
+def test_nothing_to_verify_is_no_success(tmp_path: Path) -> None:
+    """A disk that is not mounted is an empty folder."""
+    done = run("verify", tmp_path)
+    assert (done.code, "nothing was verified" in done.err) == (1, True)
+    for command in ("topics", "repair", "retain"):
+        done = run(command, tmp_path)
+        assert (done.code, "No partition is here" in done.err) == (0, True), command
+    done = run("copy", tmp_path, tmp_path.parent / "copy")
+    assert (done.code, "nothing was copied" in done.err) == (0, True)

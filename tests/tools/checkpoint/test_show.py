@@ -111,6 +111,16 @@ def test_a_checkpoint_that_cannot_be_read_gives_the_alarm(tmp_path: Path, logs: 
     assert (done.code, "does not exist" in done.out) == (1, True)
 
 
+def test_one_that_is_missing_or_empty_fails_a_look_at_lag(tmp_path: Path, logs: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    one = checkpoint(tmp_path / "one", [[at(t={0: 4, 1: 4})]])
+    for name, why in (("none", "does not exist"), ("empty", "is not the checkpoint of a query")):
+        done = run("lag", logs, "--checkpoint", one, "--checkpoint", tmp_path / name)
+        assert (done.code, why in done.out, str(one) in done.out) == (1, True, True)
+        done = run("lag", logs, "--checkpoint", tmp_path / name, "--prometheus")
+        assert (done.code, "kafkalog_consumergroup_trouble" in done.out) == (0, True)
+
+
 def test_a_checkpoint_without_a_complete_micro_batch_gives_the_alarm(tmp_path: Path, logs: Path) -> None:
     folder = checkpoint(tmp_path / "c", [[at(t={0: 4})]], done=0)
     assert run("lag", logs, "--checkpoint", folder, "--max-lag", 100).code == 1

@@ -181,3 +181,14 @@ def test_a_failure_says_how_many_records_were_written(broker: Broker) -> None:
     assert process.returncode == 3
     assert b"At least 2 records were written before." in err
     assert lines("cat", broker.bootstrap, topic) == ["a", "b"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_said(tmp_path: Path, encoding: str) -> None:
+    """Editors of Windows begin a file with it."""
+    (tmp_path / "lines").write_text("a\nb\n", encoding=encoding)
+    done = run("produce", tmp_path / "log", "t", tmp_path / "lines")
+    assert done.code == 0
+    assert f"The text is {encoding.upper().removesuffix('-SIG')} with a byte order mark" in done.err
+    done = run("produce", tmp_path / "log", "t", text="c\n")
+    assert "byte order mark" not in done.err

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.tools.try_out.jars import java, kafka_jars, run_ivy
+from pyspark_kafkalog.tools.try_out.jars import java, kafka_jars, once, run_ivy
 from tests.tools.cli.running import command, lines, run
 
 pytestmark = pytest.mark.timeout(300)
@@ -97,3 +97,10 @@ def test_jars_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     dependency = '<dependency org="org.apache.kafka" name="kafka_2.13" rev="0"/>'
     with pytest.raises(KafkaLogError, match="could not fetch jars"):
         run_ivy(tmp_path / "ivy", folder, dependency, "-settings", str(settings))
+
+
+def test_a_file_in_place_of_the_folder_for_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KAFKALOG_JARS", str(tmp_path / "file"))
+    with pytest.raises(KafkaLogError, match=r"folder for jars can't be made: File exists .*KAFKALOG_JARS"):
+        once("jars", lambda folder, ivy_cache: None)

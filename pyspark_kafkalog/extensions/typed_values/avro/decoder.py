@@ -19,7 +19,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     inner_type,
     lay_out,
 )
-from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION
+from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
 CORRUPT = 0
 """An entry for rows whose framing is wrong: they come out as corrupt, whatever their bytes are."""
@@ -59,6 +59,7 @@ class DatumDecoder:
         self._columns: list[Column] = []
         self._levels = 1
         self._root = self._column(reader, full, self.type, "", 0, False)
+        self._with_bytes = [column for column in self._columns if has_bytes(column.type)]
         self._compiler = Compiler(reader, self._root)
         self._table = np.zeros((max(len(self._columns), 1), kernels.COLUMN_COLUMNS), np.int64)
         self._counts = np.zeros(self._levels, np.int64)
@@ -108,31 +109,76 @@ class DatumDecoder:
         :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
         """
         rows, program = starts.size, self._program.rows
-        constants = np.frombuffer(bytes(self._compiler.constants), np.uint8)
-        stack, saved = np.empty(kernels.STACK, np.int64), np.empty_like(self._counts)
+        stack, saved = np.empty(kernels.STACK, np.int64), np.empty(self._levels, np.int64)
         faults = np.zeros((kernels.FAULT_COLUMNS, rows), np.int64)
         counts, table, out = self._counts.copy(), self._table.copy(), allocate(64)
-        room = counts
-        for fill in (0, 1):
+        origins = allocate(0, np.int64)
+        room = np.zeros_like(counts)
+        # Rows are where they are, so only lists have to be counted first.
+        for fill in (0, 1) if self._levels > 1 else (1,):
             if fill:
-                room = counts.copy()
-                room[: self._levels] += 1
+                room[: self._levels] = counts[: self._levels] + 1
                 room[0] = rows
                 out = lay_out(self._columns, table, room)
+                origins = self._lay_out_origins(table, room)
                 counts = self._counts.copy()
             kernels.decode(
-                *(data, starts, sizes, entries, program, table, constants, fill, counts, saved, stack),
-                *(out, out.view(np.int32), out.view(np.int64), faults),
+                *(data, starts, sizes, entries, program, table, fill, counts, saved, stack),
+                *(out, out.view(np.int32), out.view(np.int64), origins, faults),
             )
         causes = faults[kernels.CAUSE]
         corrupt = causes != kernels.FINE
         given = sizes >= 0
         fine = given & ~corrupt
-        arrays = DatumArrays(table, room[: self._levels], out, None if fine.all() else fine)
+        self._forget(np.flatnonzero(corrupt), table, out)
+        text = self._gather(data, table, room, counts, out, origins)
+        arrays = DatumArrays(table, room[: self._levels], out, None if fine.all() else fine, text)
         valid = arrays.valid(self._root)
         if pa.types.is_struct(self._root.type) and corrupt.any():
             valid = corrupt | (given if valid is None else valid)
         return DecodedBodies(arrays.array(self._root, valid), causes, faults, self._paths, _WHY)
+
+    def _lay_out_origins(self, table: np.ndarray, room: np.ndarray) -> np.ndarray:
+        """Room for where the bytes of each value begin; ``table`` gets where each column's are."""
+        end = 0
+        for column in self._with_bytes:
+            table[column.number, VALUES] = end
+            end += int(room[column.level])
+        return allocate(end, np.int64)
+
+    def _gather(
+        self,
+        data: np.ndarray,
+        table: np.ndarray,
+        room: np.ndarray,
+        counts: np.ndarray,
+        out: np.ndarray,
+        origins: np.ndarray,
+    ) -> np.ndarray:
+        """The bytes of all columns; ``table`` gets where each column's lie."""
+        texts = np.empty((len(self._with_bytes), kernels.TEXT_COLUMNS), np.int64)
+        end = 0
+        for text, column in zip(texts, self._with_bytes, strict=True):
+            row = table[column.number]
+            text[:] = room[column.level], row[SIZES], row[VALUES], end
+            row[VALUES] = end
+            end += int(counts[row[COUNT]])
+        gathered = allocate(end)
+        constants = np.frombuffer(bytes(self._compiler.constants), np.uint8)
+        kernels.gather(data, constants, out.view(np.int32), origins, texts, gathered)
+        return gathered
+
+    def _forget(self, rows: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+        """Make null what the kernel has written of corrupt rows before it came to the fault."""
+        if rows.size == 0:
+            return
+        for column in self._columns:
+            if column.level > 0:
+                continue
+            if column.nullable:
+                out[rows + table[column.number, VALIDITY]] = 0
+            if has_bytes(column.type):
+                out.view(np.int32)[rows + table[column.number, SIZES]] = 0
 
     def _column(
         self,

@@ -13,6 +13,7 @@ from numpy import int64
 from pyspark_kafkalog.codec.kernel import Integer, Integers, copy_bytes, inlined, kernel
 from pyspark_kafkalog.codec.signature import (
     BYTES,
+    INT32S,
     INT64,
     INT64S,
     OUT_BYTES,
@@ -44,7 +45,6 @@ from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZE
     PUT_FLOAT,
     PUT_DOUBLE,
     PUT_FLOAT_AS_DOUBLE,
-    PUT_VALID,
     PUT_ITEM,
     REPEAT,
     CALL,
@@ -57,13 +57,14 @@ from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZE
     SET_BYTES,
     FAIL,
     END,
-) = range(31)
+) = range(30)
 LAST_LENGTH, LAST_VARINT, LAST_SIZED = PUT_DECIMAL, BLOCK, PUT_FLOAT_AS_DOUBLE
 
 # Columns of a program, one row an operation: what it does, the row that follows, its column, its parameters.
-OPERATION, NEXT, COLUMN, A, B = range(5)
-OPERATION_COLUMNS = 5
+OPERATION, NEXT, COLUMN, A, B, VALID = range(6)
+OPERATION_COLUMNS = 6
 """
+VALID is 1 if the column is not null at its position, besides what the operation does.
 CHOOSE takes the row A + a number below B; COLUMN is the cause if it isn't.
 BLOCK begins items: NEXT; row A, if there are no more; row A + 1, if a length in bytes comes first. B: items
 take no bytes.
@@ -75,6 +76,12 @@ SET_... put A, or A and B, or B bytes of the constants from A on. Numbers have a
 # Columns of the table of columns behind those of table.py: the least decimal that is too large.
 LIMIT_HIGH, LIMIT_LOW = range(5, 7)
 COLUMN_COLUMNS = 7
+
+# Columns of the table of columns that have bytes.
+TEXT_VALUES, TEXT_SIZES, TEXT_ORIGINS, TEXT_OUT = range(4)
+TEXT_COLUMNS = 4
+AT_ONCE = 64
+"""Values of a column that are copied before those of the next one."""
 
 # Columns of a table of faults, one row a row: why it is corrupt or 0, the row of the program, the byte.
 CAUSE, FAILED_AT, BYTE = range(3)
@@ -153,8 +160,8 @@ def decimal(data: np.ndarray, at: Integer, size: Integer, high: Integer, low: In
 
 
 @kernel(
-    *(BYTES, INT64S, INT64S, INT64S, TABLE, TABLE, BYTES, INT64),
-    *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_TABLE),
+    *(BYTES, INT64S, INT64S, INT64S, TABLE, TABLE, INT64),
+    *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_INT64, OUT_TABLE),
 )
 def decode(
     data: np.ndarray,
@@ -163,7 +170,6 @@ def decode(
     entries: np.ndarray,
     program: np.ndarray,
     columns: np.ndarray,
-    constants: np.ndarray,
     fill: Integer,
     counts: np.ndarray,
     saved: np.ndarray,
@@ -171,19 +177,21 @@ def decode(
     out: np.ndarray,
     out32: np.ndarray,
     out64: np.ndarray,
+    origins: np.ndarray,
     faults: np.ndarray,
 ) -> None:
     """Decode ``data[start:start + size]`` of each row by the program from its entry on; null if size is -1.
 
-    Without ``fill``, it writes ``faults[column, row]`` and ``counts``: how far each position is, and how many
-    bytes each column has, as ``columns`` numbers them. Positions begin at -1 and bytes at 0; ``counts[0]`` is
-    the row. With ``fill``, it writes what rows without a fault hold to ``out``, which two more views share,
-    and counts from the beginning again. Validity, sizes and fixed-size values are zeroed before.
+    It writes ``faults[column, row]`` and ``counts``: how far each position is, and how many bytes each column
+    has, as ``columns`` numbers them. Positions begin at -1 and bytes at 0; ``counts[0]`` is the row, and
+    there are as many positions as ``saved`` has elements. With ``fill``, it writes what a row holds to
+    ``out``, which two more views share, and where its bytes begin to ``origins``, for :func:`gather`. Rows
+    that have a fault already are passed over. Validity, sizes and fixed-size values are zeroed before.
     """
     for row in range(starts.size):
         if sizes[row] < 0 or (fill and faults[CAUSE, row] != FINE):
             continue
-        for i in range(counts.size):
+        for i in range(saved.size):
             saved[i] = counts[i]
         counts[0] = row
         at = starts[row]
@@ -201,7 +209,8 @@ def decode(
                 if byte & 0x81 == 0 and byte >> 1 < program[here, B]:
                     at += 1
                     step = program[here, A] + (byte >> 1)
-                    continue
+                    here = np.uint64(step)
+                    operation = program[here, OPERATION]
             column = np.uint64(program[here, COLUMN])
             value = int64(0)
             begin = at
@@ -244,21 +253,27 @@ def decode(
                 begin = at
                 at += value
 
-            if operation in (PUT_BYTES, PUT_FIXED):
+            if fill and program[here, VALID]:
+                out[place(columns, counts, column, VALIDITY)] = 1
+            if operation in (PUT_BYTES, PUT_FIXED, SET_BYTES):
+                origin = begin
+                if operation == SET_BYTES:
+                    value = program[here, B]
+                    origin = ~program[here, A]
                 count = np.uint64(columns[column, COUNT])
+                if value > MOST - counts[count]:
+                    cause = int64(LARGE)
+                    break
+                counts[count] += value
                 if fill:
                     out32[place(columns, counts, column, SIZES)] = value
-                    copy_bytes(out, columns[column, VALUES] + counts[count], data, begin, value)
-                counts[count] += value
+                    origins[place(columns, counts, column, VALUES)] = origin
             elif operation == PUT_INT32:
                 if fill:
                     out32[place(columns, counts, column, VALUES)] = value
             elif operation == PUT_INT64:
                 if fill:
                     out64[place(columns, counts, column, VALUES)] = value
-            elif operation == PUT_VALID:
-                if fill:
-                    out[place(columns, counts, column, VALIDITY)] = 1
             elif operation == CHOOSE:
                 if value < 0 or value >= program[here, B]:
                     cause = int64(column)
@@ -286,9 +301,13 @@ def decode(
                 if fill:
                     out64[place(columns, counts, column, VALUES)] = value * 1000
             elif operation == PUT_ITEM:
+                count = np.uint64(columns[column, COUNT])
+                if counts[count] == MOST:
+                    cause = int64(LARGE)
+                    break
+                counts[count] += 1
                 if fill:
                     out32[place(columns, counts, column, SIZES)] += 1
-                counts[np.uint64(columns[column, COUNT])] += 1
             elif operation == BLOCK:
                 if value == 0:
                     step = program[here, A]
@@ -345,15 +364,6 @@ def decode(
                         bits |= np.int32(data[begin + i]) << np.int32(8 * i)
                     to = place(columns, counts, column, VALUES)
                     out64[to] = np.float64(np.int32(bits).view(np.float32)).view(np.int64)
-            elif operation == SET_BYTES:
-                size = program[here, B]
-                count = np.uint64(columns[column, COUNT])
-                if fill:
-                    out32[place(columns, counts, column, SIZES)] = size
-                    copy_bytes(
-                        out, columns[column, VALUES] + counts[count], constants, program[here, A], size
-                    )
-                counts[count] += size
             elif operation == SET_BOOLEAN:
                 if fill:
                     out[place(columns, counts, column, VALUES)] = program[here, A]
@@ -384,17 +394,52 @@ def decode(
             elif operation == END:
                 if at != end:
                     cause = int64(TRAILING)
-                for i in range(1, counts.size):
-                    if counts[i] > MOST:
-                        cause = int64(LARGE)
                 break
             step = program[here, NEXT]
         if cause != FINE:
             faults[CAUSE, row] = cause
             faults[FAILED_AT, row] = step
             faults[BYTE, row] = begin - starts[row]
-            for i in range(counts.size):
+            for i in range(saved.size):
                 counts[i] = saved[i]
+
+
+@kernel(BYTES, BYTES, INT32S, INT64S, OUT_TABLE, OUT_BYTES)
+def gather(
+    data: np.ndarray,
+    constants: np.ndarray,
+    sizes: np.ndarray,
+    origins: np.ndarray,
+    texts: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Copy the bytes of all columns to ``out``, each column's one after another.
+
+    Some rows of all columns at a time: the bodies are still in the processor's cache then.
+
+    :param origins: where values begin in ``data``, or, as ``~origin``, in ``constants``.
+    :param texts: a row each column: its values, the first of ``sizes`` and of ``origins``, and where its
+        bytes begin in ``out``, which moves behind them.
+    """
+    longest = int64(0)
+    for column in range(texts.shape[0]):
+        longest = max(longest, texts[column, TEXT_VALUES])
+    for begin in range(0, longest, AT_ONCE):
+        for column in range(texts.shape[0]):
+            to = texts[column, TEXT_OUT]
+            first = texts[column, TEXT_SIZES]
+            first_origin = texts[column, TEXT_ORIGINS]
+            for value in range(begin, min(begin + AT_ONCE, texts[column, TEXT_VALUES])):
+                size = int64(sizes[np.uint64(first + value)])
+                if size == 0:
+                    continue
+                origin = origins[np.uint64(first_origin + value)]
+                if origin >= 0:
+                    copy_bytes(out, to, data, origin, size)
+                else:
+                    copy_bytes(out, to, constants, ~origin, size)
+                to += size
+            texts[column, TEXT_OUT] = to
 
 
 @inlined

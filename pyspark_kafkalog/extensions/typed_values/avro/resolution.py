@@ -52,6 +52,14 @@ _PUT_NUMBER = {
     pa.float64(): kernels.PUT_AS_DOUBLE,
 }
 """The operations that put a varint into columns that aren't int64."""
+_ONE_VALUE = {
+    *(kernels.PUT_BYTES, kernels.PUT_DECIMAL, kernels.PUT_FIXED, kernels.PUT_FIXED_DECIMAL),
+    *(kernels.PUT_INT32, kernels.PUT_INT64, kernels.PUT_AS_FLOAT, kernels.PUT_AS_DOUBLE),
+    *(kernels.PUT_MILLIS, kernels.PUT_BOOLEAN, kernels.PUT_FLOAT, kernels.PUT_DOUBLE),
+    *(kernels.PUT_FLOAT_AS_DOUBLE, kernels.SET_BOOLEAN, kernels.SET_INT32, kernels.SET_INT64),
+    *(kernels.SET_INT128, kernels.SET_BYTES),
+}
+"""The operations that write one value of their column."""
 _TIMESTAMPS = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 _MOST_OPERATIONS = 200_000
 
@@ -66,6 +74,7 @@ class Operation:
     column: int = 0
     a: int | Operation = 0
     b: int = 0
+    valid: bool = False
     rows: Sequence[Operation] = ()
 
 
@@ -212,8 +221,11 @@ class Compiler:
         if branch.kind == "null":
             return then
         for each in (part, column) if part is not column else (column,):
-            if each.nullable and each.number >= 0:
-                then = self._put(kernels.PUT_VALID, each, then)
+            if not each.nullable or each.number < 0:
+                continue
+            if then.code not in _ONE_VALUE or then.column != each.number:
+                then = self._put(kernels.GO_ON, each, then)
+            then.valid = True
         return then
 
     def _record(self, writer: Record, reader: Record, column: Column, then: Operation) -> Operation:
@@ -458,7 +470,8 @@ def rows_of(first: Operation, at: int) -> tuple[np.ndarray, list[str]]:
     for row in placed:
         a = row.rows[0] if row.rows else row.a
         following = 0 if row.next is None else placed[row.next]
-        table.append((row.code, following, row.column, placed[a] if isinstance(a, Operation) else a, row.b))
+        a = placed[a] if isinstance(a, Operation) else a
+        table.append((row.code, following, row.column, a, row.b, row.valid))
     return np.array(table, np.int64), [row.path for row in placed]
 
 

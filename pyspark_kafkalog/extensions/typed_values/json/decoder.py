@@ -24,7 +24,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.json import kernels
 from pyspark_kafkalog.extensions.typed_values.json.rows import root
-from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east_of_clocks
+from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east_of_clocks, zone
 from pyspark_kafkalog.extensions.typed_values.json.tokens import Fault
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, POSITION, SIZES, VALIDITY, VALUES
 
@@ -43,6 +43,10 @@ _KINDS = {
 }
 _ODD_NAME = re.compile('["\\\\\x00-\x1f\ufffd]')
 """The characters that are escaped in JSON; and the one that Java has for bytes that are not UTF-8."""
+_ZONE_NAME = re.compile(rb':[0-9]{1,2}(?:\.[0-9]*)? ?([A-Za-z+-][A-Za-z0-9~/._+:-]*)"')
+"""The end of a time that names its zone."""
+_SAMPLE = 1000
+"""Rows, in which new zones are looked for."""
 _LEAST_ROOM, _MOST_SPARE = 64, 1 << 16
 
 
@@ -93,6 +97,9 @@ class Decoder:
         self._fill_table()
         self._room = np.full(self._counts.size, _LEAST_ROOM, np.int64)
         """The number of items and bytes that earlier batches had."""
+        self._zones: dict[bytes, Zone] = {}
+        """The zones that times have named, which the kernel knows by their places in ``_zone_names``."""
+        self._zone_names = np.empty(0, np.uint8)
 
     def decode(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> DecodedJson:
         """Decode the values ``data[start:start + size]``, a row each, in their order.
@@ -109,6 +116,9 @@ class Decoder:
         if self._has_odd_names:
             marks[sizes >= 0] = kernels.RARE
         else:
+            while (left := self._left_in_new_zones(marks, value)).size:
+                found_there, marks[left] = self._common(data, starts[left], sizes[left])
+                array = _with(array, left, found_there)
             array = self._mended(array, marks, value)
         faults: dict[int, Fault | None] = {}
         rare, found = np.flatnonzero(marks >= kernels.RARE), []
@@ -144,6 +154,27 @@ class Decoder:
         found, marks[rows] = self._common(data, np.cumsum(sizes) - sizes, sizes)
         return _with(array, rows, found)
 
+    def _left_in_new_zones(self, marks: np.ndarray, value: Callable[[int], bytes]) -> np.ndarray:
+        """The rows that the kernel left at a time, if some of them name zones that it had not met."""
+        left: np.ndarray = np.flatnonzero(marks >= kernels.RARE)
+        left = left[self._table[(marks[left] - kernels.RARE) // 2, kernels.KIND] == kernels.TIMESTAMP]
+        met = len(self._zones)
+        for row in left[:: left.size // _SAMPLE + 1].tolist():
+            for name in _ZONE_NAME.findall(value(row)):
+                self._meet(name)
+        if len(self._zones) == met:
+            return left[:0]
+        names = [bytes([len(name)]) + name.ljust(kernels.ZONE_BYTES - 1) for name in self._zones]
+        self._zone_names = np.frombuffer(b"".join(names), np.uint8)
+        return left
+
+    def _meet(self, name: bytes) -> None:
+        """Have the kernel know a zone, if it is one, and there are not too many."""
+        if len(name) < kernels.ZONE_BYTES and len(self._zones) < kernels.MOST_ZONES:
+            found = zone(name.decode())
+            if found is not None:
+                self._zones[name] = found
+
     def _left_at(self, mark: int) -> str:
         """The place where the kernel has left a row, in words."""
         number, is_value = divmod(mark - kernels.RARE, 2)
@@ -170,7 +201,8 @@ class Decoder:
         while True:
             seen[:] = 0
             first, lacking, needed = kernels.decode(
-                *(data, starts, sizes, first, seconds, table, self._children, self._slots, self._names),
+                *(data, starts, sizes, first, seconds, self._zone_names, table),
+                *(self._children, self._slots, self._names),
                 *(_powers(), room, counts, gone, stack, seen, closing, name),
                 *(out, out.view(np.int32), out.view(np.int64), marks),
             )
@@ -185,24 +217,25 @@ class Decoder:
             self._move(old, at, out, table, rows, counts)
         lengths = counts[: self._levels] + 1
         lengths[0] = rows
-        if not isinstance(self._zone, int):
+        if self._zones or not isinstance(self._zone, int):
             self._place(table, lengths, out)
         self._room[1:] = np.maximum(counts[1:] + counts[1:] // 8, _LEAST_ROOM)
         return Arrays(table, lengths, out).of(self._root), marks
 
     def _place(self, table: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
-        """Have timestamps by the clocks of the region be those of UTC."""
+        """Have timestamps by the clocks of a zone be those of UTC."""
+        zones = [self._zone, *self._zones.values()]
         for column in self._columns:
             row = table[column.number]
             if row[kernels.KIND] != kernels.TIMESTAMP:
                 continue
             valid = out[row[VALIDITY] : row[VALIDITY] + lengths[column.level]]
-            local = np.flatnonzero(valid == kernels.LOCAL)
-            if local.size:
+            micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
+            for what in np.unique(valid[valid >= kernels.LOCAL]).tolist():
+                local = np.flatnonzero(valid == what)
                 valid[local] = 1
-                micros = out.view(np.int64)[row[VALUES] : row[VALUES] + lengths[column.level]]
                 seconds = micros[local] // 1_000_000
-                micros[local] -= seconds_east_of_clocks(self._zone, seconds) * 1_000_000
+                micros[local] -= seconds_east_of_clocks(zones[what - kernels.LOCAL], seconds) * 1_000_000
 
     def _move(
         self,

@@ -55,8 +55,12 @@ FINE, CORRUPT, RARE = range(3)
 left; the excess is twice the number of the column where, and one more if it was at its value."""
 NO_ZONE = 1 << 40
 """The offset that stands for a region, which has no one offset: times without a zone are :data:`LOCAL`."""
-_VALID, LOCAL = 1, 2
-"""The validities: the second is that of a timestamp in microseconds since 1970 by the region's clocks."""
+_VALID, LOCAL, IN_ZONE = range(1, 4)
+"""The validities: the second is that of a timestamp in microseconds since 1970 by the region's clocks, and
+the others, from the third on, by the clocks of one of the zones that times may name."""
+MOST_ZONES = 256 - IN_ZONE
+ZONE_BYTES = 64
+"""A zone's name, and one byte before it."""
 
 _BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
 """The next thing in an object or array: its end or a first part, a part, a value, one that nothing wants, or
@@ -655,10 +659,31 @@ def zone_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
 
 
 @inlined
-def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zone: Integer) -> Integers:
+def zone_among(data: np.ndarray, at: Integer, end: Integer, zones: np.ndarray) -> Integers:
+    """A zone, maybe behind a space, that is one of ``zones``: the quote behind it, or -1 if it is another
+    one; and its number.
+    """
+    if data[at] == _SPACE:
+        at += 1
+    for first in range(0, zones.size, ZONE_BYTES):
+        size = int64(zones[uint64(first)])
+        if size < end - at and data[uint64(at + size)] == _QUOTE:
+            same = int64(0)
+            while same < size and data[uint64(at + same)] == zones[uint64(first + 1 + same)]:
+                same += 1
+            if same == size:
+                return at + size, first // ZONE_BYTES
+    return int64(-1), int64(0)
+
+
+@inlined
+def micros_of(
+    data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zone: Integer, zones: np.ndarray
+) -> Integers:
     """A timestamp as 2024-12-31T23:59:59.123456+01:00, of which all behind the year may lack: the place
     behind its quote, or -1 if it is odd; microseconds since 1970; and what it is, as validities say. ``zone``
-    is that of one without, in seconds or :data:`NO_ZONE`; if not ``has_zone`` none has one.
+    is that of one without, in seconds or :data:`NO_ZONE`; if not ``has_zone`` none has one. It may name one
+    of ``zones``, too: then the microseconds are those of its clocks.
     """
     at, days, has_day = date_of(data, at, end)
     if at < 0:
@@ -676,6 +701,7 @@ def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zo
     if at < 0 or at == end or hours > 23 or minutes > 59 or seconds > 59:
         return int64(-1), int64(0), int64(0)
     east = zone
+    what = int64(_VALID)
     if data[at] != _QUOTE:
         if seconds < 0:
             return int64(-1), int64(0), int64(0)
@@ -691,10 +717,14 @@ def micros_of(data: np.ndarray, at: Integer, end: Integer, zone: Integer, has_zo
         if data[at] != _QUOTE:
             if not has_zone:
                 return int64(-1), int64(0), int64(0)
-            at, east = zone_of(data, at, end)
+            begin = at
+            at, east = zone_of(data, begin, end)
             if at < 0 or at >= end or data[at] != _QUOTE:
-                return int64(-1), int64(0), int64(0)
-    what = int64(_VALID)
+                at, number = zone_among(data, begin, end, zones)
+                if at < 0:
+                    return int64(-1), int64(0), int64(0)
+                east = int64(0)
+                what = IN_ZONE + number
     if east == NO_ZONE:
         east = int64(0)
         what = int64(LOCAL)
@@ -1185,7 +1215,7 @@ def forget(
 
 
 @kernel(
-    *(BYTES, INT64S, INT64S, INT64, INT64, TABLE, INT64S, INT64S, BYTES, TABLE, INT64S),
+    *(BYTES, INT64S, INT64S, INT64, INT64, BYTES, TABLE, INT64S, INT64S, BYTES, TABLE, INT64S),
     *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_INT64, OUT_BYTES, OUT_BYTES),
     *(OUT_BYTES, OUT_INT32, OUT_INT64, OUT_INT64),
     results=3,
@@ -1196,6 +1226,7 @@ def decode(
     sizes: np.ndarray,
     first: Integer,
     zone: Integer,
+    zones: np.ndarray,
     columns: np.ndarray,
     children: np.ndarray,
     slots: np.ndarray,
@@ -1220,6 +1251,8 @@ def decode(
     lies in ``out``, which two more views share, and was zeroed except for bytes.
 
     :param zone: of times without one, in seconds east of UTC, or :data:`NO_ZONE`.
+    :param zones: the other zones that times may name, in :data:`ZONE_BYTES` each: the size of its name, then
+        that.
     :param room: how many elements or bytes there is place for, for each of the ``counts``.
     :param gone: as large as ``counts``, ``closing`` as :data:`MOST_DEPTH`, ``name`` as :data:`LONGEST_NAME`;
         they are overwritten.
@@ -1394,8 +1427,9 @@ def decode(
                         fits = int64(_ODD)
                     out32[columns[target, VALUES] + position] = days
                 else:
+                    is_with_zone = kind == TIMESTAMP
                     at, micros, what = micros_of(
-                        data, at + 1, end, zone if kind == TIMESTAMP else int64(0), int64(kind == TIMESTAMP)
+                        data, at + 1, end, zone if is_with_zone else int64(0), int64(is_with_zone), zones
                     )
                     if at < 0:
                         fits = int64(_ODD)

@@ -18,7 +18,15 @@ from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model import Files, OffsetRange
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, progress, say, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    progress,
+    say,
+    say_if_dry,
+    say_if_none,
+    show_json,
+    show_rows,
+)
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
@@ -244,6 +252,7 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
         show_json({"partitions": found, "problems": len(problems)})
     else:
         show_rows(BackedUpPartition, [row for row in found if row.partition >= 0])
+    say_if_none(found, "copied")
     for row in found:
         if row.note:
             _say(row, row.note)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--to-offsets",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="End before the offsets in this file: Spark's JSON, lines of topic,partition,offset, or the offsets"
     " of one group from offsets export.",
 )
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     "--backup-config",
     "source_config",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="Like --config, for BACKUP.",
 )
 @execute_option

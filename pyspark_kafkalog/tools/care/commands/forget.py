@@ -32,6 +32,8 @@ def forget_queries(ctx: click.Context, directory: str, older_than: str, execute:
     """
     from pyspark_kafkalog.tools.care.forget import ForgottenQuery
 
+    if older_than.strip().isdecimal():  # seconds, days or milliseconds?
+        raise click.BadParameter(f"expected an age with its unit, such as 365d, got {older_than!r}")
     rows = connect(directory).logs.forget_queries(milliseconds("--older-than", older_than), execute=execute)
     show_rows(ForgottenQuery, rows, "queries", as_json=as_json)
     say_if_dry(execute)

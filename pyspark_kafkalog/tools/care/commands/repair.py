@@ -14,7 +14,14 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, progress, say_if_dry, show_json, show_rows
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    progress,
+    say_if_dry,
+    say_if_none,
+    show_json,
+    show_rows,
+)
 from pyspark_kafkalog.tools.cli.parameters import PlaceArgument, execute_option, parse_partitions
 from pyspark_kafkalog.tools.cli.printable import one_line
 
@@ -61,6 +68,7 @@ def repair(
     with progress("Repairing" if execute else "Looking", _size(kafka, chosen), in_bytes=True) as done:
         found = kafka.logs.repair(chosen, execute=execute, salvage=salvage, discard=discard, progress=done)
     _show(found, execute=execute, discard=discard, as_json=as_json)
+    say_if_none(found.partitions, "looked at")
     say_if_dry(execute)
     steps = [*found.steps, *(step for partition in found.partitions for step in partition.steps)]
     if any(step.action == "leave" or (not execute and step.action != "skip") for step in steps):

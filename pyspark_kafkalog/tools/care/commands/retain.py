@@ -15,7 +15,7 @@ from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.times import TIME_FORMS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_if_none, show_rows
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
@@ -71,6 +71,7 @@ def retain(
         rows = kafka.logs.retain(
             named, configs, exclude=exclude, delete_policy=delete_policy, execute=execute
         )
+    say_if_none(rows, "looked at")
     _show(ctx, rows, as_json=as_json, execute=execute)
 
 
@@ -95,7 +96,7 @@ def _show(ctx: click.Context, rows: Sequence[DeletedRecords], *, as_json: bool, 
 @click.option(
     "--offset-json-file",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="The offsets in this file, as kafka-delete-records takes it.",
 )
 @execute_option

@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import Files
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, progress, say, show_json, show_rows
+from pyspark_kafkalog.tools.cli.output import json_option, progress, say, say_if_none, show_json, show_rows
 from pyspark_kafkalog.tools.cli.parameters import exclude_option, on_place, selection, topics_argument
 from pyspark_kafkalog.tools.cli.printable import one_line
 
@@ -31,12 +31,12 @@ def verify(
     """Read everything and report damage.
 
     Checks the checksum, framing, offsets and content of every record batch, internal topics included. Of a
-    directory it checks what lies beside them, too: indexes, snapshots of producers, leader epochs, topic ids
-    and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does not
-    know is told. Exits with 1 if it finds damage, or if brokers do not give a partition within
-    seconds: its row says why. What a broker with tiered storage has moved out of its directory, and what a
-    backup could not copy, is noted, and does not count as damage. So is each folder that has no place in a
-    log directory, such as one of Parquet.
+    directory it checks what lies beside them, too: indexes, snapshots of producers, leader epochs, topic
+    ids and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does
+    not know is told. Exits with 1 if it finds damage, if brokers do not give a partition within seconds
+    (its row says why), or if there is no partition to verify. What a broker with tiered storage has moved
+    out of its directory, and what a backup could not copy, is noted, and does not count as damage. So is
+    each folder that has no place in a log directory, such as one of Parquet.
     """
     from pyspark_kafkalog.tools.care.verify import VerifiedPartition
 
@@ -65,7 +65,8 @@ def verify(
                 click.echo(one_line(f"{partition.topic}-{partition.partition}: {note}"))
     for sentence in misplaced:
         say(sentence)
-    if damages or any(partition.problem for partition in found):
+    say_if_none(found, "verified")
+    if not found or damages or any(partition.problem for partition in found):
         ctx.exit(1)
 
 

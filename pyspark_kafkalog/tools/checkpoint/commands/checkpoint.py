@@ -138,7 +138,7 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
             "--with-sink-config",
             "sink_config",
             metavar="FILE",
-            type=PropertiesFile(encoding="utf-8"),
+            type=PropertiesFile(encoding="utf-8-sig"),
             help="A file of client properties for the place of --with-sink.",
         ),
     ):
@@ -241,7 +241,7 @@ def rewind(
     "--mm2-config",
     "source_config",
     metavar="FILE",
-    type=PropertiesFile(encoding="utf-8"),
+    type=PropertiesFile(encoding="utf-8-sig"),
     help="A file of client properties for SOURCE.",
 )
 @click.option(

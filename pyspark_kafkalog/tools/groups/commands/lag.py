@@ -30,6 +30,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
 )
 from pyspark_kafkalog.tools.cli.printable import one_line
 from pyspark_kafkalog.tools.groups.consumer_groups import (
+    FAILED,
     MARKER,
     GroupLag,
     GroupOffset,
@@ -117,7 +118,9 @@ def lag(
 
     It counts what can still be read. A commit beyond the end of its log, one whose log does not tell its
     end, a group that can't be read, and a named group without a lag fail --max-lag, whatever the number. So
-    do groups that the brokers can't list now, and a place without any: nothing was checked then.
+    do groups that the brokers can't list now, and a place without any: nothing was checked then. A group or
+    a checkpoint that can't be read exits with 1 without --max-lag, too, but not with --prometheus, which has
+    a metric for it.
 
     With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to
     its partitions. With --json it prints an object per line and look.
@@ -155,7 +158,8 @@ def lag(
     alarming = not rows or any(
         row.is_alarming(max_lag or 0, named=bool(checkpoints) or row.group in groups) for row in rows
     )
-    if max_lag is not None and alarming:
+    is_unread = any(row.state == FAILED for row in rows) and not prometheus
+    if is_unread or (max_lag is not None and alarming):
         ctx.exit(1)
 
 

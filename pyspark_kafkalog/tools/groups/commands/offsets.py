@@ -17,13 +17,21 @@ from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import MAX_LONG
 from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, say_unreadable, show_rows, wide_option
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    say,
+    say_if_dry,
+    say_unreadable,
+    show_rows,
+    wide_option,
+)
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
     group_names,
     group_option,
     in_file,
+    name_of,
     named_partitions,
     offsets_of,
     on_place,
@@ -130,6 +138,8 @@ def reset(
         partitions = _partitions(kafka, group, topics, all_topics, exclude)
         kind, value = _goal(chosen[0], to[chosen[0]])
         steps = kafka.groups.plan_reset(group, partitions, kind, value, large_messages=large_messages)
+        if not steps:
+            say(f"Group {group!r} has no committed offsets to reset. For a new group, name the topics.")
     _carry_out(kafka, steps, execute=execute, as_json=as_json)
 
 
@@ -139,7 +149,7 @@ def reset(
 @click.option(
     "--from-file",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="At the offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's"
     " JSON.",
 )
@@ -204,7 +214,7 @@ def export(
 
 @offsets.command("import")
 @on_place
-@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8"))
+@click.argument("file", metavar="FILE", type=click.File(encoding="utf-8-sig"))
 @click.option("--group", help="The group, if FILE names none; otherwise the only group to import.")
 @execute_option
 @json_option
@@ -303,7 +313,7 @@ def _planned_import(
         if not missing:
             raise
         first = missing[0]
-        where = ", ".join(filter(None, (file.name, where_named(text, first, group=group))))
+        where = ", ".join(filter(None, (name_of(file), where_named(text, first, group=group))))
         verb = "alter" if kafka.groups.place.topics([first.topic]) else "create"
         count = 1 + max(partition.partition for partition in missing if partition.topic == first.topic)
         raise UnknownTopicOrPartitionError(

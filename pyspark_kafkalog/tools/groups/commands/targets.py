@@ -20,7 +20,7 @@ to_datetime_option = click.option(
 from_file_option = click.option(
     "--from-file",
     metavar="FILE",
-    type=click.File(encoding="utf-8"),
+    type=click.File(encoding="utf-8-sig"),
     help="The offsets in this file: from offsets export or kafka-consumer-groups --export, or Spark's JSON.",
 )
 

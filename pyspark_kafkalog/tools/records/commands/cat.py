@@ -25,6 +25,16 @@ from pyspark_kafkalog.tools.cli.arrow import import_arrow
 from pyspark_kafkalog.tools.cli.output import in_shell, progress, said_until_first, say, warnings
 from pyspark_kafkalog.tools.cli.parameters import on_place, parse_time, topic_and_numbers, topic_names
 
+
+def _parse_offset(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:  # Kafka's console consumer has words, too
+        raise click.BadParameter(
+            f"expected a whole number, got {text!r}. Or write -o beginning or -o end", ctx, param
+        ) from None
+
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -62,7 +72,10 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
         help="The same as TOPIC:PARTITION, as in kcat. Repeatable.",
     )
     @click.option(
-        "--offset", type=int, help="Start at this offset; if negative, so many before the end: --offset -10."
+        "--offset",
+        metavar="INTEGER",
+        callback=_parse_offset,
+        help="Start at this offset; if negative, so many before the end: --offset -10.",
     )
     @click.option(
         "--since", metavar="TIME", callback=parse_time, help=f"Only records from this time on: {TIME_FORMS}."

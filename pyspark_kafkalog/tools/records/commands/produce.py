@@ -81,6 +81,7 @@ def produce(
         JsonLines,
         keyed,
         records_of,
+        telling_of_marks,
         telling_of_returns,
         values_of,
         with_tombstones,
@@ -101,7 +102,7 @@ def produce(
     if tombstones:
         parse = with_tombstones(parse)
     if not as_json:
-        parse = telling_of_returns(parse, _tell_of_returns)
+        parse = telling_of_marks(telling_of_returns(parse, _tell_of_returns), _tell_of_mark)
     streams = files or (sys.stdin.buffer,)
     is_new = is_missing(kafka.options, topic)
 
@@ -139,6 +140,14 @@ def _not_known(kafka: Kafka, topic: str, rows: int) -> str:
     if SERVERS in kafka.options:
         return f"{read}: how many of them brokers have written is not known. {look} the last ones."
     return f"{read}: whether all of them are in the log or none is not known. {look} it."
+
+
+def _tell_of_mark(encoding: str) -> None:
+    how = f"iconv -f {encoding} -t UTF-8" if encoding != "UTF-8" else r"sed '1s/^\xef\xbb\xbf//'"
+    say(
+        f"The text is {encoding} with a byte order mark, and is written as it is. To make plain UTF-8 of it"
+        f" before: {how}"
+    )
 
 
 def _tell_of_returns() -> None:

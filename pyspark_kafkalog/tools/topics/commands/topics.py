@@ -12,7 +12,14 @@ from pyspark_kafkalog.options.settings import Selection
 from pyspark_kafkalog.options.table import SERVERS
 from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
-from pyspark_kafkalog.tools.cli.output import json_option, say_if_dry, show_json, show_rows, wide_option
+from pyspark_kafkalog.tools.cli.output import (
+    json_option,
+    say_if_dry,
+    say_if_none,
+    show_json,
+    show_rows,
+    wide_option,
+)
 from pyspark_kafkalog.tools.cli.parameters import (
     exclude_option,
     execute_option,
@@ -70,6 +77,7 @@ def show(
     with said("Looking up partitions"):
         rows = kafka.topics.partitions(chosen, internal=internal)
     show_rows(PartitionState, rows, "partitions", as_json=as_json, wide=wide)
+    say_if_none(rows, "listed")
     if any(row.note for row in rows):
         ctx.exit(1)
 

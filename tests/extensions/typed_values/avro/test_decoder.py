@@ -77,6 +77,23 @@ def test_nulls_stay_null_and_corrupt_rows_are_structs_of_nulls() -> None:
     ]
 
 
+def test_a_row_that_ends_in_a_fault_leaves_nothing_of_its_first_fields() -> None:
+    """Records without lists are written as they are read; the fault may be behind all of them."""
+    fields = (
+        ("a", "int"),
+        ("b", ["null", "string"]),
+        ("c", "bytes"),
+        ("d", [{**record(("e", "long")), "name": "D"}, "null"]),
+    )
+    good, more = b"\x02\x02\x04xy\x02z\x00\x08", b"\x04\x02\x08uvwx\x00\x00\x0a"
+    found = decoded([good, more + b"?", more[:-1], more], record(*fields))
+    first = {"a": 1, "b": "xy", "c": b"z", "d": {"e": 4}}
+    nulls = dict.fromkeys("abcd")
+    assert found.array.to_pylist() == [first, nulls, nulls, {"a": 2, "b": "uvwx", "c": b"", "d": {"e": 5}}]
+    assert all(found.array.field(name).null_count == 2 for name in "abcd")
+    found.array.validate(full=True)
+
+
 def test_other_types_than_structs_are_null_where_they_are_corrupt() -> None:
     assert decoded([b"\x02", None, b"", b"\x02\x02"], "int").array.to_pylist() == [1, None, None, None]
     found = decoded([b"\x00", b"\x02\x02a", b"\x04", None], ["null", "string"])

@@ -508,6 +508,61 @@ def test_many_times_in_a_region() -> None:
     assert not is_rare([b'{"at":"2024-07-01T12:00:00"}'], at=pa.timestamp("us", tz="UTC"))[0]
 
 
+_TIME = pa.timestamp("us", tz="UTC")
+
+
+@pytest.mark.parametrize("of", ["UTC", "Asia/Kolkata"])
+def test_zones_that_times_name_are_met_once(of: str) -> None:
+    """The kernel learns them; clocks are put forward in Berlin at 02:00, and back in New York at 02:00."""
+    names = [
+        " Europe/Berlin",
+        "America/New_York",
+        "PST",
+        "UTC+1",
+        "GMT-05:30",
+        "+1",
+        "Mars/Base",
+        "[UTC]",
+        "",
+    ]
+    texts = [
+        f"{day}T0{n % 4}:30:{n % 60:02}.25{names[n % len(names)]}"
+        for n in range(900)
+        for day in ("2024-03-31", "2024-11-03", "1890-01-01")
+    ]
+    kind = pa.struct([("at", _TIME), ("more", pa.list_(pa.field("element", _TIME)))])
+    clock = fuzz.zone_of(of)
+    decoder = Decoder(kind, clock, "_corrupt_record")
+    values = [f'{{"at":"{text}","more":[null,"{text}"]}}'.encode() for text in texts]
+    for _ in range(2):
+        found = decode_column(decoder, pa.array(values, pa.binary()))
+        assert [row["at"] for row in oracle.shown(found.array)] == [timestamp(text, clock) for text in texts]
+        is_unknown = ["Mars" in text or "[" in text for text in texts]
+        assert found.corrupt.tolist() == np.flatnonzero(is_unknown).tolist()
+        assert sum(found.slow.values()) == sum(is_unknown)
+        good = [
+            row["more"] for row, bad in zip(oracle.shown(found.array), is_unknown, strict=True) if not bad
+        ]
+        right = [
+            [None, timestamp(text, clock)] for text, bad in zip(texts, is_unknown, strict=True) if not bad
+        ]
+        assert good == right
+
+
+def test_zones_that_times_name_are_few() -> None:
+    """Each is a byte in the kernel, and those behind the last one take the slow path."""
+    names = [f"UTC{sign}{hour:02}:{minute:02}" for sign in "+-" for hour in range(12) for minute in range(20)]
+    decoder = Decoder(pa.struct([("at", _TIME)]), 0, "_corrupt_record")
+    values = [f'{{"at":"2024-01-01T12:00:00{name}"}}'.encode() for name in names]
+    for _ in range(2):
+        found = decode_column(decoder, pa.array(values, pa.binary()))
+        assert found.corrupt.size == 0
+        assert sum(found.slow.values()) == len(names) - kernels.MOST_ZONES
+        expected = [timestamp(f"2024-01-01T12:00:00{name}", 0) for name in names]
+        assert [row["at"] for row in oracle.shown(found.array)] == expected
+    assert is_rare([b'{"at":"2024-01-01T12:00:00' + b"A" * 100 + b'"}'], at=_TIME) == [True]
+
+
 def test_long_names_of_zones_are_not_kept() -> None:
     kept = times._zone.cache_info().currsize
     assert timestamp("2024-01-02 03:04:05 " + "A" * 100, 0) is None

@@ -140,7 +140,20 @@ _AS_TEXT = [
     _list(pa.string()),
 ]
 """What is read as a string, too."""
-_ZONES = ["+01:00", "-05:30", "+0100", "-0930", "+02", " UTC", "GMT", " +0100", "+18:00"]
+_ZONES = [
+    "+01:00",
+    "-05:30",
+    "+0100",
+    "-0930",
+    "+02",
+    " UTC",
+    "GMT",
+    " +0100",
+    "+18:00",
+    " Europe/Berlin",
+    "PST",
+    "UTC+1",
+]
 
 
 def made_type(rng: random.Random) -> pa.StructType:
