@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,16 @@ TEN_BYTES = re.compile(rb"[\x80-\xff]{9}[\0\2-\x7f]")
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    """The session with ``from_protobuf``."""
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session with ``from_protobuf``. To compile each query would take longer than to run it."""
     add_from_protobuf(spark)
-    return spark
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 def options_of(rng: random.Random, text: str) -> ProtobufOptions:
@@ -118,7 +125,9 @@ def compare_reads(spark: SparkSession, rng: random.Random) -> int:
     message = file.message(generated.ROOT)
     try:
         decoder = MessageDecoder(message, options=options, types=file.types())
-    except SchemaError:
+    except SchemaError as e:
+        if "contains itself" not in str(e):
+            return 0  # it has too many fields, which take Spark's memory
         with pytest.raises(AnalysisException, match="RECURSIVE_PROTOBUF_SCHEMA"):
             read_by_spark(spark, bodies, descriptors, options)
         return 0
@@ -151,7 +160,7 @@ def test_reads(session: SparkSession, chance: random.Random) -> None:
 
 @pytest.mark.long
 def test_reads_of_many_schemas(session: SparkSession, chance: random.Random) -> None:
-    read = [compare_reads(session, chance) for _ in range(250)]
+    read = [compare_reads(session, chance) for _ in range(200)]
     assert sum(read) > len(read) * VALUES / 2
 
 
@@ -160,7 +169,9 @@ def compare_writes(spark: SparkSession, rng: random.Random) -> int:
     text = re.sub(r"google\.protobuf\.(Timestamp|Duration)", "google.protobuf.Any", generated.schema(rng))
     text = text.replace(".made.M0.Timestamp", "int32")
     options = dataclasses.replace(options_of(rng, text), max_depth=3, keeps_empty=False, any_as_json=False)
-    if options.unwraps or "uint64" in text:  # to_protobuf has no wrappers of larger types, and no 1 << 63
+    if (
+        options.unwraps or "uint64" in text.lower()
+    ):  # to_protobuf has no wrappers of larger types, and no 1 << 63
         options = dataclasses.replace(options, upcasts_unsigned=False)
     descriptors = oracle.compiled({"made.proto": text})
     kind = oracle.class_of(descriptors, generated.ROOT)
@@ -317,4 +328,4 @@ def test_writes(session: SparkSession, chance: random.Random) -> None:
 
 @pytest.mark.long
 def test_writes_of_many_schemas(session: SparkSession, chance: random.Random) -> None:
-    assert sum(compare_writes(session, chance) for _ in range(250)) > 250 * VALUES / 2
+    assert sum(compare_writes(session, chance) for _ in range(200)) > 200 * VALUES / 2
