@@ -9,8 +9,10 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -25,6 +27,7 @@ from tests.kafka_jars import OLDEST_KAFKA_VERSION, spark_avro_jars
 from tests.kafka_old import OldBroker, ZooKeeperServer
 from tests.kafka_secure import SecureBroker
 from tests.kafka_service import KafkaService, running
+from tests.registries import AWS_CREDENTIALS, FormatRegistry, format_registry
 from tests.schema_registry import SchemaRegistryServer, schema_registry
 from tests.sessions import OF_SHORT_LIVED_JVMS, local_session
 
@@ -163,10 +166,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session whose workers run this very interpreter, also from a virtualenv that is not active.
 
     It has Spark's own ``kafka`` and ``from_avro``, too, which tests compare with: a process has one JVM, with
-    its first jars.
+    its first jars. Workers have the JVM's environment, with credentials of AWS that only doubles take.
     """
     jars = [*spark_kafka_connector_jars(), *spark_avro_jars()]
-    session = local_session("tests", tmp_path_factory.mktemp("spark"), jars=jars)
+    with mock.patch.dict(os.environ, AWS_CREDENTIALS):
+        session = local_session("tests", tmp_path_factory.mktemp("spark"), jars=jars)
     # The default starts 24 processes of readlink for each query. PySpark 4.0 has it in another package.
     names = [f"{_STREAMING}.{package}FileSystemBasedCheckpointFileManager" for package in _PACKAGES]
     manager = next(filter(session._jvm.org.apache.spark.util.Utils.classIsLoadable, names))
@@ -196,6 +200,17 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistr
     """A running schema registry, for tests that use subjects of their own."""
     with schema_registry(tmp_path_factory.mktemp("registry")) as server:
         yield server
+
+
+@pytest.fixture
+def registry_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], FormatRegistry]]:
+    """Makes the registry of a name, such as ``glue``, behind a relay; the real one starts if needed."""
+    with ExitStack() as stack:
+
+        def made(name: str) -> FormatRegistry:
+            return stack.enter_context(format_registry(name, lambda: request.getfixturevalue("registry")))
+
+        yield made
 
 
 @pytest.fixture(scope="session")

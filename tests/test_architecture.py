@@ -29,6 +29,7 @@ CORE = {
     "garbage": set(),
     "saying": set(),
     "named_origin": set(),
+    "sdk_logs": set(),
     "filesystem": {"errors"},
     "plugins": {"errors"},
     "model": {"errors"},

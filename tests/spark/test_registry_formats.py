@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit, to_json
 
 from pyspark_kafkalog import connect, dead_letters
+from pyspark_kafkalog.options.table import VALUE_FORMATS
+from tests.confluent import body, record
+from tests.registries import PROTO, FormatRegistry
 from tests.schema_registry import SchemaRegistryServer
 from tests.tools.cli.running import run
 
@@ -76,75 +81,110 @@ def test_what_can_not_be_decoded(spark: SparkSession, tmp_path: Path, options: d
     assert len(lines) == 2
 
 
-FORMATS = {
-    "json": {},
-    "avro": {
-        "value.schema": json.dumps(
-            {
-                "type": "record",
-                "name": "Item",
-                "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-            }
-        )
-    },
-    "protobuf": {
-        "value.schema": 'syntax = "proto3"; message Item { optional int64 id = 1; string name = 2; }'
-    },
-    "confluent-avro": {"auto.register.schemas": "true"},
-    "confluent-json": {"auto.register.schemas": "true"},
-    "confluent-protobuf": {"auto.register.schemas": "true"},
+ORDER = record("Order", id="long", name="string")
+BY_JSON_SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
 }
+SCHEMAS = {"avro": ORDER, "json": BY_JSON_SCHEMA, "protobuf": PROTO}
+_OF_ROWS = {"avro": json.dumps(ORDER), "json": "id bigint, name string", "protobuf": PROTO}
+_QUICK = {"json", "confluent-protobuf", "glue-avro"}
 
 
-_QUICK = {"json", "confluent-protobuf"}
+def body_of(encoding: str, row: dict[str, Any]) -> bytes:
+    """The bytes of a row behind its framing."""
+    if encoding == "avro":
+        return body(ORDER, row)
+    if encoding == "json":
+        return json.dumps(row).encode()
+    number, name = row["id"], row["name"].encode()
+    return b"\x08" + bytes([number]) + b"\x12" + bytes([len(name)]) + name
 
 
+@pytest.mark.parametrize("place", ["directory", pytest.param("brokers", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "name", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.long) for each in FORMATS]
+    "name", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.long) for each in VALUE_FORMATS]
 )
 def test_each_format_everywhere(
-    spark: SparkSession, registry: SchemaRegistryServer, tmp_path: Path, name: str
+    spark: SparkSession,
+    request: pytest.FixtureRequest,
+    registry_of: Callable[[str], FormatRegistry],
+    tmp_path: Path,
+    name: str,
+    place: str,
 ) -> None:
     """A stream with audits, a transform, dead letters and exactly once; then redrive sends these back."""
-    topic, root, audit = f"items-{uuid.uuid4().hex[:8]}", str(tmp_path / "log"), str(tmp_path / "audit")
-    given = {"value.format": name, "auditLocation": audit}
-    if "-" in name:
-        given["schema.registry.url"] = registry.url
-    rows = spark.range(20).selectExpr("struct(id, concat('user-', id) AS name) AS value").coalesce(1)
-    writer = rows.write.format("kafkalog").mode("append")
-    writer.options(**given, **FORMATS[name]).option("topic", topic).save(root)
-    (good,) = connect(root).read(topic, columns=["value"]).read_all().column("value").to_pylist()[:1]
-    connect(root).write(pa.table({"value": [good[:-3]]}), topic)
-    schema = FORMATS[name].get("value.schema", "id bigint, name string" if name == "json" else None)
-    more = {} if schema is None else {"value.schema": schema}
-    reader = spark.readStream.format("kafkalog").options(**given, **more, subscribe=topic)
+    of, _, encoding = name.rpartition("-")
+    suffix = uuid.uuid4().hex[:8]
+    topic, clean, dead = (f"{each}-{suffix}" for each in ("items", "clean", "dead"))
+    at = str(tmp_path / "log") if place == "directory" else request.getfixturevalue("broker").bootstrap
+    if place == "brokers":
+        for each in topic, clean, dead:
+            request.getfixturevalue("broker").create_topic(each, 1)
+    where = {"path" if place == "directory" else "kafka.bootstrap.servers": at}
+    audit = {"auditLocation": str(tmp_path / "audit")}
+    given, found = {"value.format": name}, registry_of(of) if of else None
+    if encoding == "protobuf":
+        given["value.message"] = "Order"
+    if found is not None:
+        given |= found.options
+    more = {} if found is not None and of != "azure" else {"value.schema": _OF_ROWS[encoding]}
+    rows = [{"id": number, "name": f"user-{number}"} for number in range(20)]
+    if of in ("apicurio", "azure"):  # which are only read
+        assert found is not None
+        key, message = found.register(topic, SCHEMAS[encoding], encoding.upper()), given.get("value.message")
+        framed = [found.framed(key, body_of(encoding, row), message) for row in rows]
+        frame = spark.createDataFrame(
+            framed, "value binary, headers array<struct<key: string, value: binary>>"
+        )
+        writer = frame.coalesce(1).write.format("kafkalog").options(**where, **audit)
+    else:
+        frame = spark.range(20).selectExpr("struct(id, concat('user-', id) AS name) AS value")
+        writer = frame.coalesce(1).write.format("kafkalog").options(**where, **audit, **given)
+        schema = {"auto.register.schemas": "true"} if found else more
+        writer = writer.options(**({} if name == "json" else schema))
+    writer.option("topic", topic).mode("append").save()
+    table = connect(at).read(topic, columns=["value", "headers"]).read_all().slice(0, 1)
+    (good,) = table.column("value").to_pylist()
+    bad = pa.array([good[:-3]], pa.binary())
+    connect(at).write(table.set_column(0, "value", bad), topic)
+    batch = spark.read.format("kafkalog").options(**where, **given, **more, subscribe=topic)
+    batch.option("includeCorrupt", "true")
+    assert batch.load().where("corrupt IS NULL AND value.id < 5").select("value.name").count() == 5
+    reader = spark.readStream.format("kafkalog").options(**where, **given, **more, **audit, subscribe=topic)
     reader = reader.options(
         startingOffsets="earliest",
         includeCorrupt="true",
         transform="tests.plugins:same",
         maxOffsetsPerTrigger=12,
     )
-    both = {"topic": lit("clean"), "value": to_json(col("value"))}
+    both = {"topic": lit(clean), "value": to_json(col("value"))}
     for _ in range(2):
         query = (
-            dead_letters(reader.load(root), "dead", both)
+            dead_letters(reader.load(), dead, both)
             .writeStream.format("kafkalog")
+            .options(**where, **{"delivery.guarantee": "exactly-once"})
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", root)
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-        clean = connect(root).read("clean", columns=["value"]).read_all().column("value").to_pylist()
-        assert sorted(json.loads(value)["id"] for value in clean) == [*range(20)]
-        (letter,) = connect(root).read("dead", columns=["value"]).read_all().column("value").to_pylist()
+        values = connect(at).read(clean, columns=["value"]).read_all().column("value").to_pylist()
+        assert sorted(json.loads(value)["id"] for value in values) == [*range(20)]
+        (letter,) = connect(at).read(dead, columns=["value"]).read_all().column("value").to_pylist()
         assert letter == good[:-3]
-    connect(root).records.redrive("dead", first=True, execute=True)
-    assert connect(root).read(topic, columns=["value"]).read_all().column("value").to_pylist()[-1] == letter
-    counted = spark.read.format("kafkalog").option("view", "audit").load(audit)
+    connect(at).records.redrive(dead, first=True, execute=True)
+    assert connect(at).read(topic, columns=["value"]).read_all().column("value").to_pylist()[-1] == letter
+    counted = spark.read.format("kafkalog").option("view", "audit").load(audit["auditLocation"])
     sums = counted.where(col("topic") == topic).groupBy("side", "kind").sum("messages").collect()
     assert {tuple(row) for row in sums} == {
         ("producer", "ATTEMPT", 20),
         ("producer", "SUCCESS", 20),
         ("consumer", "SUCCESS", 21),
     }
+    shell = ["--value-format", name]
+    for option, text in {**given, **more}.items():
+        shell += [] if option == "value.format" else ["-o", f"{option}={text}"]
+    lines = run("cat", at, topic, *shell, "--json", "--skip-damaged").out.splitlines()
+    assert [json.loads(line)["value"] for line in lines][:20] == rows
+    assert "22 records" in run("export", at, topic, tmp_path / "rows.parquet", *shell, "--skip-damaged").err

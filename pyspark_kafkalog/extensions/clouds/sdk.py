@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from importlib import import_module
 
 from pyspark_kafkalog.errors import AuthenticationError
 from pyspark_kafkalog.named_origin import OAUTH_CODES
+from pyspark_kafkalog.sdk_logs import silent
 
 SECONDS = 10.0
 """The time that an SDK waits for a connection, and for each answer."""
@@ -46,14 +45,11 @@ _SDKS = {
     ),
     "azure": _Sdk("azure-identity", ("azure.identity",), ("azure", "msal", "urllib3")),
 }
-_thread = threading.local()
 
 
 @contextmanager
 def sdk(cloud: str) -> Iterator[None]:
-    """Within it this thread uses the SDK of a cloud, which logs nothing.
-
-    Loggers that the SDK makes within it are silent from the next time on.
+    """Within it this thread uses the SDK of a cloud; see :func:`.sdk_logs.silent`.
 
     :param cloud: aws, gcp or azure.
     :raises AuthenticationError: if it is not installed.
@@ -69,19 +65,9 @@ def sdk(cloud: str) -> Iterator[None]:
             hint=f"Install pyspark-kafkalog[{cloud}] on the driver and on each executor, or run: pip install"
             f" {used.package}",
         ) from None
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if isinstance(logger, logging.Logger) and name.partition(".")[0] in used.loggers:
-            logger.addFilter(_is_shown)
-    _thread.is_asking = True
     try:
-        yield
+        with silent(*used.loggers):
+            yield
     except Exception as e:
         found = _CODE.search(str(e))
         raise SdkError(f"{type(e).__name__}{f' ({found[0]})' if found else ''}") from None
-    finally:
-        _thread.is_asking = False
-
-
-def _is_shown(record: logging.LogRecord) -> bool:
-    """Whether it is of another use of an SDK than ours: at DEBUG they log requests and answers."""
-    return not getattr(_thread, "is_asking", False)

@@ -158,13 +158,17 @@ class DecodedValues(Protocol):
 
 
 class ColumnValues(NamedTuple):
-    """The values of a column of ``batch``: ``data[start:start + size]``; a size of -1 is null."""
+    """The values of a column of ``batch``: ``data[start:start + size]``; a size of -1 is null.
+
+    ``damaged`` gets the rows whose body the framing can't have, and why.
+    """
 
     batch: pa.RecordBatch
     data: np.ndarray
     starts: np.ndarray
     sizes: np.ndarray
     partition: TopicPartition
+    damaged: dict[int, str]
 
     def place(self, row: int) -> dict[str, Any]:
         """The place of a row, for errors."""
@@ -193,12 +197,12 @@ class ColumnDecoder(ABC):
         :param reasons: gets the reason of each corrupt row, if these are kept; else the first is an error or
             a warning.
         """
-        values = ColumnValues(batch, *value_bounds(bytes_), partition)
+        values = ColumnValues(batch, *value_bounds(bytes_), partition, {})
         decoded, made = self.decoded(values)
         if decoded is None:
             return made
         if self._column.keeps_corrupt:
-            reasons |= {row: self._reason(decoded, row) for row in decoded.corrupt.tolist()}
+            reasons |= {row: self._reason(decoded, values, row) for row in decoded.corrupt.tolist()}
         elif decoded.corrupt.size:
             self._have_failed(decoded, values)
         return {**made, self._column.name: decoded.array}
@@ -220,13 +224,14 @@ class ColumnDecoder(ABC):
             return f"it begins like a value of Confluent's serializers: give {confluent} for those"
         return None
 
-    def _reason(self, decoded: DecodedValues, row: int) -> str:
-        return f"The {self._column.name} can't be decoded: {decoded.reason(row)}"
+    def _reason(self, decoded: DecodedValues, values: ColumnValues, row: int) -> str:
+        why = values.damaged.get(row) or decoded.reason(row)
+        return f"The {self._column.name} can't be decoded: {why}"
 
     def _have_failed(self, decoded: DecodedValues, values: ColumnValues) -> None:
         """Raise, or warn, of the first corrupt row."""
         row = int(decoded.corrupt[0])
-        text = "; ".join(filter(None, [self._reason(decoded, row), self._seen(values, row)]))
+        text = "; ".join(filter(None, [self._reason(decoded, values, row), self._seen(values, row)]))
         error = CorruptRecordError(text, **values.place(row))
         if self._column.format.fails_fast:
             raise error.with_hint(f"Correct the writer. With mode=PERMISSIVE such values are {self.left}.")

@@ -116,7 +116,7 @@ class _Framing(ABC):
 
     def find(self, values: ColumnValues) -> tuple[ColumnValues, WriterKeys]:
         """The bodies of the values, and the keys of their schemas."""
-        batch, data, starts, sizes, _ = values
+        batch, data, starts, sizes = values[:4]
         rows, codes, found = _in_headers(batch.column(HEADERS_FIELD[0]), self._headers)
         is_value = sizes[rows] >= 0
         rows, codes = rows[is_value], codes[is_value]
@@ -184,7 +184,7 @@ class ConfluentFraming(_Framing):
         return {f"__{self._column.name}_schema_id": self._key}
 
     def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, data, starts, sizes, _ = values
+        data, starts, sizes = values.data, values.starts, values.sizes
         rows = np.flatnonzero(is_bare & (sizes >= PREFIX))
         rows = rows[data[starts[rows]] == _BY_ID]
         lengths = np.full(rows.size, PREFIX, np.int64)
@@ -215,7 +215,7 @@ class _ApicurioFraming(_Framing):
         }
 
     def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, data, starts, sizes, _ = values
+        data, starts, sizes = values.data, values.starts, values.sizes
         rows = np.flatnonzero(is_bare & (sizes >= PREFIX))
         rows = rows[data[starts[rows]] == _BY_ID]
         is_long = ~data[starts[rows][:, None] + np.arange(1, PREFIX)].any(axis=1)
@@ -271,7 +271,7 @@ class GlueFraming(_Framing):
         return {}
 
     def _prefixes(self, values: ColumnValues, is_bare: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, data, starts, sizes, _ = values
+        data, starts, sizes = values.data, values.starts, values.sizes
         rows = np.flatnonzero(is_bare & (sizes >= GLUE_HEADER))
         rows = rows[data[starts[rows]] == GLUE_VERSION]
         return rows, np.full(rows.size, GLUE_HEADER, np.int64)
@@ -297,6 +297,7 @@ class GlueFraming(_Framing):
                 raise TooLargeBatchError
             if why:
                 numbers[row] = -1
+                values.damaged[row] = why
                 starts[row] -= GLUE_HEADER
                 sizes[row] += GLUE_HEADER
                 continue

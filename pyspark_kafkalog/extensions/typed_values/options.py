@@ -211,7 +211,7 @@ def value_options(user: UserOptions) -> ValueOptions | None:
                 hint="Give the Avro schema that values are read with, as JSON: Azure's registry has none for"
                 " a topic.",
             )
-    registry = registry_options(user, _registry(formats))
+    registry = registry_options(user, _registry(form.format for form in formats))
     return user.fill(ValueOptions, formats=formats, registry=registry) if formats else None
 
 
@@ -228,16 +228,16 @@ def written_value_options(user: UserOptions) -> WrittenValueOptions | None:
                 hint=f"Give {CONFLUENT}-{form.encoding}, with a registry of Confluent's API:"
                 " Apicurio has it at /apis/ccompat/v7.",
             )
-    registry = registry_options(user, _registry(formats))
+    registry = registry_options(user, _registry(form.format for form in formats))
     return user.fill(WrittenValueOptions, formats=formats, registry=registry) if formats else None
 
 
-def _registry(formats: Iterable[ColumnFormat]) -> str:
+def _registry(formats: Iterable[str | None]) -> str:
     """The kind of the registry of these formats.
 
     :raises OptionError: if there are two.
     """
-    found = sorted({form.registry for form in formats if form.is_registered})
+    found = sorted({name.partition("-")[0] for name in formats if name is not None and "-" in name})
     if len(found) > 1:
         raise OptionError(
             f"Options 'key.format' and 'value.format' are of two registries, {' and '.join(found)}",
@@ -252,6 +252,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
     :raises OptionError: for a format that lacks what it needs, and for options of formats without one.
     """
     formats = {column: user.value(f"{column}.format") for column in ID_COLUMNS}
+    kind = _registry(formats.values())
     for column, name in formats.items():
         if name is None and f"{column}.schema" in user:
             raise OptionError(
@@ -270,7 +271,7 @@ def column_formats(user: UserOptions) -> tuple[ColumnFormat, ...]:
                 f" {column}.format to confluent-{name} instead, and give {URL_OPTIONS[CONFLUENT]}.",
             )
     registered = next((column for column, name in formats.items() if name in _REGISTERED), None)
-    url = None if registered is None else URL_OPTIONS.get(str(formats[registered]).partition("-")[0])
+    url = None if registered is None else URL_OPTIONS.get(kind)
     if url is not None and user.value(url) is None:
         raise OptionError(
             f"Option '{registered}.format' is {formats[str(registered)]}, which needs {url!r}",

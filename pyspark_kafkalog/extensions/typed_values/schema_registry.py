@@ -17,9 +17,10 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from pyspark_kafkalog.errors import SchemaRegistryError
@@ -36,11 +37,11 @@ FIRST_CONTACT = 5.0
 """Seconds for which a registry is asked that has not answered this process, where a query is planned: an
 address that is wrong is told as soon as for brokers. Tasks wait: others have had answers."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-_SHORTEST_WAIT = 1.0
+SHORTEST_WAIT = 1.0
 """Seconds that connecting may take at least, as for a second registry behind one that is silent."""
 _QUIET = 2.0
 """Seconds before a warning says so."""
-_LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
+LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
 """Bytes; the former are also those of all that a schema refers to."""
 _MOST_REFERENCES, _DEEPEST = 1000, 50
 _UNKNOWN = {404, 422}
@@ -50,6 +51,7 @@ _MOST_WORDS = _LONGEST_NAME = 1000
 _DENIED = {401: "does not accept the login", 403: "denies the request"}
 _LOGIN = "Give the login as basic.auth.user.info (user:password) or bearer.auth.token."
 _log = logging.getLogger("pyspark_kafkalog")
+_T = TypeVar("_T")
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -78,34 +80,88 @@ class RegisteredSchema:
         )
 
 
-class _AgainError(Exception):
+class AgainError(Exception):
     """The reason why a request failed that may succeed later."""
 
 
 class UnknownError(Exception):
-    """The registry does not know what is asked for."""
+    """The registry does not know what is asked for.
 
-    def __init__(self, *, has_code: bool) -> None:
+    :param has_code: whether the answer has the code of an error, as a registry's answers have.
+    """
+
+    def __init__(self, *, has_code: bool = True) -> None:
         super().__init__()
         self.has_code = has_code
-        """Whether the answer has the code of an error, as a registry's answers have."""
 
 
 class _RefusedError(Exception):
     """The registry refuses a schema, for a reason in its words."""
 
 
-class SchemaRegistry:
+class PatientRegistry(ABC):
+    """A registry that is asked again for a while if it fails, or does not know something yet."""
+
+    def __init__(self) -> None:
+        self._has_answered = False
+
+    @property
+    @abstractmethod
+    def _unknown_hint(self) -> str:
+        """The advice about something that it does not know after all this time."""
+
+    @property
+    @abstractmethod
+    def _silent_hint(self) -> str:
+        """The advice about one that gives no answer."""
+
+    def _of_plan(self, deadline: float) -> float:
+        """The deadline of a request where a query is planned."""
+        return deadline if self._has_answered else min(deadline, time.monotonic() + FIRST_CONTACT)
+
+    def _patiently(self, ask: Callable[[], _T], what: str, deadline: float, *, waits_for_it: bool) -> _T:
+        """Call ``ask`` for its result, again until the deadline while it raises AgainError.
+
+        :param waits_for_it: whether it is so if the registry does not know what is asked for, too.
+        :raises UnknownError: if it isn't.
+        :raises SchemaRegistryError: if there is no answer by then.
+        """
+        pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
+        while True:
+            try:
+                return ask()
+            except AgainError as e:
+                error = self._error(f"gave no answer for {what}: {e}", self._silent_hint)
+            except UnknownError:
+                if not waits_for_it:
+                    raise
+                error = self._error(f"does not know {what}", self._unknown_hint)
+            now = time.monotonic()
+            left = deadline - now
+            if left <= 0:
+                raise error
+            if now > quiet_until:
+                quiet_until = deadline
+                _log.warning("Retrying for up to %d s: %s", left, error)
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @abstractmethod
+    def _error(self, did: str, hint: str | None = None) -> SchemaRegistryError:
+        """The error of this registry, which ``did`` something."""
+
+
+class SchemaRegistry(PatientRegistry):
     """A schema registry; one for each process and :class:`RegistryOptions`, by :func:`.registry_of`."""
 
     _paths = "Apicurio's is /apis/ccompat/v7, and most have none"
 
     def __init__(self, options: RegistryOptions) -> None:
+        super().__init__()
         self._options = options
         self._found: dict[str, RegisteredSchema] = {}
         """The answer to each path."""
         self._context: ssl.SSLContext | None = None
-        self._has_answered = False
 
     def by_id(self, schema_id: int, *, wait: float = WAIT) -> RegisteredSchema:
         """The schema with this id.
@@ -220,8 +276,8 @@ class SchemaRegistry:
             size = sum(map(len, found.values()))
             if reference in within or len(within) == _DEEPEST or len(found) == _MOST_REFERENCES:
                 raise self._error(f"has references of {what} that lead back, or too many")
-            if size > _LARGEST_ANSWER:
-                raise self._error(f"has more than {_LARGEST_ANSWER} characters that {what} refers to")
+            if size > LARGEST_ANSWER:
+                raise self._error(f"has more than {LARGEST_ANSWER} characters that {what} refers to")
             # A version that was deleted softly is asked for as well, as Confluent's client does.
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             referred = self._ask(path, f"subject {subject!r}", deadline)
@@ -249,10 +305,8 @@ class SchemaRegistry:
 
     def _ask(self, path: str, what: str, deadline: float, body: bytes | None = None) -> Mapping[str, Any]:
         """The answer of the first registry that gives one; it is an error if none knows it now."""
-        if not self._has_answered:
-            deadline = min(deadline, time.monotonic() + FIRST_CONTACT)
         try:
-            return self._answer(path, what, deadline, waits_for_it=False, body=body)
+            return self._answer(path, what, self._of_plan(deadline), waits_for_it=False, body=body)
         except UnknownError as e:
             if not e.has_code:
                 raise self._error(
@@ -289,43 +343,35 @@ class SchemaRegistry:
         :raises UnknownError: if none knows it, and none is asked again.
         :raises _RefusedError: if it refuses the body.
         """
-        pause, quiet_until = _FIRST_PAUSE, time.monotonic() + _QUIET
-        option = self._options.url_option
-        while True:
-            unknown, why = None, ""
-            for url in self._options.urls:
-                try:
-                    return self._get(url, path, what, deadline, body)
-                except _AgainError as e:
-                    why = str(e)
-                except UnknownError as e:
-                    unknown = e
-            if unknown is not None and not waits_for_it:
-                raise unknown
-            if unknown is not None:
-                error = self._error(
-                    f"does not know {what}",
-                    hint=f"Check {option}: the records may have been written with another registry.",
-                )
-            else:
-                way = (
-                    "" if self._has_answered else ", and that the registry runs and can be reached from here"
-                )
-                error = self._error(f"gave no answer for {what}: {why}", hint=f"Check {option}{way}.")
-            now = time.monotonic()
-            left = deadline - now
-            if left <= 0:
-                raise error
-            if now > quiet_until:
-                quiet_until = deadline
-                _log.warning("Retrying for up to %d s: %s", left, error)
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        return self._patiently(
+            lambda: self._of_first(path, what, deadline, body), what, deadline, waits_for_it=waits_for_it
+        )
+
+    def _of_first(self, path: str, what: str, deadline: float, body: bytes | None) -> bytes:
+        """The answer of the first registry that gives one."""
+        unknown, why = None, ""
+        for url in self._options.urls:
+            try:
+                return self._get(url, path, what, deadline, body)
+            except AgainError as e:
+                why = str(e)
+            except UnknownError as e:
+                unknown = e
+        raise unknown or AgainError(why)
+
+    @property
+    def _unknown_hint(self) -> str:
+        return f"Check {self._options.url_option}: the records may have been written with another registry."
+
+    @property
+    def _silent_hint(self) -> str:
+        way = "" if self._has_answered else ", and that the registry runs and can be reached from here"
+        return f"Check {self._options.url_option}{way}."
 
     def _get(self, url: str, path: str, what: str, deadline: float, body: bytes | None) -> bytes:
         """The answer of one registry, which may take the time of one read beyond the deadline.
 
-        :raises _AgainError: if it may answer later.
+        :raises AgainError: if it may answer later.
         :raises UnknownError: if it does not know what is asked for.
         :raises _RefusedError: if it refuses ``body``.
         """
@@ -335,12 +381,12 @@ class SchemaRegistry:
         headers = self._headers() if body is None else {**self._headers(), "Content-Type": _MEDIA_TYPE}
         request = urllib.request.Request(f"{url.rstrip('/')}{path}", body, headers)
         timeout = options.timeout_ms / 1000
-        connecting = min(timeout, max(deadline - time.monotonic(), _SHORTEST_WAIT))
+        connecting = min(timeout, max(deadline - time.monotonic(), SHORTEST_WAIT))
         try:
             sender = opener(deadline + timeout, self._context, connecting=connecting)
             with sender.open(request, timeout=timeout) as response:
                 self._has_answered = True
-                content: bytes = response.read(_LARGEST_ANSWER + 1)
+                content: bytes = response.read(LARGEST_ANSWER + 1)
         except urllib.error.HTTPError as e:
             self._has_answered = True
             words = _words(e) if body is not None and e.code in _REFUSED else ""
@@ -353,12 +399,12 @@ class SchemaRegistry:
             if e.code in _DENIED:
                 raise self._error(f"{_DENIED[e.code]} (HTTP status {e.code})", hint=_LOGIN) from None
             if e.code in (408, 429) or e.code >= 500:
-                raise _AgainError(f"HTTP status {e.code}") from None
+                raise AgainError(f"HTTP status {e.code}") from None
             raise self._error(f"answers a request for {what} with HTTP status {e.code}") from None
         except (OSError, http.client.HTTPException) as e:
-            raise _AgainError(reason_of(e)) from None
-        if len(content) > _LARGEST_ANSWER:
-            raise self._error(f"gave more than {_LARGEST_ANSWER} bytes for {what}")
+            raise AgainError(reason_of(e)) from None
+        if len(content) > LARGEST_ANSWER:
+            raise self._error(f"gave more than {LARGEST_ANSWER} bytes for {what}")
         return content
 
     def _headers(self) -> dict[str, str]:

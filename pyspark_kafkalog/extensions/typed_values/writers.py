@@ -15,7 +15,7 @@ from pyspark_kafkalog.extensions.typed_values.column_decoder import (
     segments_in,
 )
 from pyspark_kafkalog.extensions.typed_values.framing import MessageKey, WriterKey, WriterKeys, framing_of
-from pyspark_kafkalog.extensions.typed_values.registries.contract import shown
+from pyspark_kafkalog.extensions.typed_values.registries.contract import ApicurioId, Key, shown
 from pyspark_kafkalog.extensions.typed_values.registries.sources import registry_of
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
@@ -43,6 +43,8 @@ class Writers:
         self._column, self._add, self._refuse = column, add, refuse
         self._registry = registry_of(registry)
         self._framing = framing_of(column)
+        self._own = _by_keys(column.schema, registry)
+        """The reader's schema, if the registry has given it: most values are written by it."""
         self._entries: dict[WriterKey, int] = {}
         self._has_segments = False
 
@@ -88,7 +90,7 @@ class Writers:
         if entry is None:
             registry, expected = self._registry, self._column.format.encoding.upper()
             try:
-                schema = registry.by_key(key.schema)
+                schema = self._own.get(key.schema) or registry.by_key(key.schema)
                 if schema.kind != expected:
                     raise SchemaError(
                         f"it is a schema of type {schema.kind}, expected {expected}",
@@ -110,3 +112,13 @@ class Writers:
             if entry != WITHOUT:  # else values can make up any number of messages
                 self._entries[key] = entry
         return entry
+
+
+def _by_keys(schema: RegisteredSchema | None, registry: RegistryOptions) -> dict[Key, RegisteredSchema]:
+    """A schema by the keys of it that its registry has told, if it has."""
+    found: dict[Key, RegisteredSchema] = {}
+    if schema is not None and schema.guid is not None:
+        found[schema.guid] = schema
+    if schema is not None and schema.schema_id is not None:
+        found[schema.schema_id] = found[ApicurioId(registry.use_id, schema.schema_id)] = schema
+    return found

@@ -473,11 +473,7 @@ def test_subjects_that_can_not_be_used(schemas: Schemas, root: str, subject: Any
             "'key.subject.name.strategy' needs 'key.format=confluent-avro'",
         ),
         (
-            {
-                "value.format": "glue-avro",
-                "key.format": "confluent-avro",
-                "schema.registry.url": "http://h",
-            },
+            {"value.format": "glue-avro", "key.format": "confluent-avro"},
             "are of two registries, confluent and glue",
         ),
         ({"specific.avro.reader": "true"}, "'specific.avro.reader' is not supported.*Leave it out"),

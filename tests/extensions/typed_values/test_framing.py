@@ -46,7 +46,7 @@ def find(
         {"value": array, "headers": pa.array(headers or [None] * len(values), ROW_TYPES["headers"])}
     )
     data, starts, sizes = value_bounds(array)
-    given = ColumnValues(batch, data, starts.copy(), sizes.copy(), TopicPartition("t", 0))
+    given = ColumnValues(batch, data, starts.copy(), sizes.copy(), TopicPartition("t", 0), {})
     given, found = framing(column).find(given)
     return [
         (

@@ -30,7 +30,7 @@ def test_messages_that_are_made_up_are_not_kept(monkeypatch: pytest.MonkeyPatch)
     registry = SimpleNamespace(by_key=lambda _: schema)
     monkeypatch.setattr(writers, "registry_of", lambda _: registry)
     format_ = SimpleNamespace(encoding="protobuf", registry=GLUE)
-    column: Any = SimpleNamespace(name="key", format=format_, ids={}, type=pa.null())
+    column: Any = SimpleNamespace(name="key", format=format_, ids={}, type=pa.null(), schema=None)
     asked: list[MessageKey] = []
 
     def add(_: RegisteredSchema, message: MessageKey) -> int:
@@ -43,7 +43,7 @@ def test_messages_that_are_made_up_are_not_kept(monkeypatch: pytest.MonkeyPatch)
         array = pa.array([glue_header(GUID) + varint(number) for number in numbers], pa.binary())
         headers = pa.nulls(len(numbers), ROW_TYPES["headers"])
         batch = pa.record_batch({"key": array, "headers": headers})
-        _, entries, _ = made.find(ColumnValues(batch, *value_bounds(array), TopicPartition("t", 0)))
+        _, entries, _ = made.find(ColumnValues(batch, *value_bounds(array), TopicPartition("t", 0), {}))
         assert np.array_equal(np.flatnonzero(entries), [0, 1])
     assert asked.count(0) == 1
     assert len(made._entries) == 1

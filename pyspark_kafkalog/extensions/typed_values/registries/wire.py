@@ -57,12 +57,12 @@ def undone(value: bytes, largest: int) -> tuple[bytes, str]:
         text = stream.decompress(value, largest)
         is_more = not stream.eof and bool(stream.decompress(stream.unconsumed_tail, 1))
     except zlib.error:
-        return b"", "it has other bytes"
+        return b"", "its compressed body is damaged"
     if is_more:
-        return b"", f"it has more than {largest} bytes"
+        return b"", f"its compressed body has more than {largest} bytes after decompression"
     if not stream.eof:
-        return b"", "it is cut off"
-    return text, "bytes follow it" if stream.unused_data else ""
+        return b"", "its compressed body ends too early"
+    return text, "bytes follow its compressed body" if stream.unused_data else ""
 
 
 def apicurio_key(text: bytes) -> Key | None:

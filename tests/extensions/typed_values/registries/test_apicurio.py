@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pyspark_kafkalog.extensions.typed_values.registry_options import APICURIO, 
 from tests.confluent import body, record
 from tests.extensions.typed_values.protobuf.oracle import compiled
 from tests.kafka_jars import apicurio_protobuf_serde_jars, apicurio_serde_jars, java
+from tests.registries import FormatRegistry
 from tests.schema_registry import SchemaRegistryServer
 from tests.tools.cli.running import records, run
 
@@ -37,7 +39,7 @@ def url_of(server: SchemaRegistryServer) -> str:
     return server.url.replace("/apis/ccompat/v7", "/apis/registry/v3")
 
 
-def registry_of(server: SchemaRegistryServer, use_id: str = CONTENT) -> ApicurioRegistry:
+def source_of(server: SchemaRegistryServer, use_id: str = CONTENT) -> ApicurioRegistry:
     return ApicurioRegistry(RegistryOptions((url_of(server),), registry=APICURIO, use_id=use_id))
 
 
@@ -50,7 +52,7 @@ def test_schemas_by_their_ids(registry: SchemaRegistryServer) -> None:
     registry.register(f"{name}-b", middle, [("inner.json", f"{name}-a", 1)], kind="JSON")
     references = [("middle.json", f"{name}-b", 1), ("own.json", f"{name}-a", 1)]
     content_id = registry.register(f"{name}-value", outer, references, kind="JSON")
-    found = registry_of(registry)
+    found = source_of(registry)
     schema = found.by_key(content_id)
     assert (json.loads(schema.text), schema.kind, schema.schema_id) == (outer, "JSON", content_id)
     assert [(each, json.loads(text)) for each, text in schema.named_references] == [
@@ -60,14 +62,14 @@ def test_schemas_by_their_ids(registry: SchemaRegistryServer) -> None:
     ]
     assert found.latest(f"{name}-value") == schema
     assert found.by_key(ApicurioId(CONTENT, content_id)) is schema
-    by_global = registry_of(registry, GLOBAL).latest(f"{name}-value")
+    by_global = source_of(registry, GLOBAL).latest(f"{name}-value")
     assert (by_global.text, by_global.named_references) == (schema.text, schema.named_references)
     assert by_global.schema_id is not None
     assert found.by_key(ApicurioId(GLOBAL, by_global.schema_id)) == by_global
 
 
 def test_what_is_not_there(registry: SchemaRegistryServer) -> None:
-    found = registry_of(registry)
+    found = source_of(registry)
     with pytest.raises(SchemaRegistryError, match="does not know contentId 999999"):
         found.by_key(999_999, wait=0.2)
     with pytest.raises(SchemaRegistryError, match=r"does not know artifact 'none-value'\. Check apicurio"):
@@ -104,7 +106,7 @@ def test_ids_before_values_and_in_headers(registry: SchemaRegistryServer, root: 
     """Of 4 and 8 bytes, in one topic, and what can't be decoded; cat, export and dead letters, too."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     content_id = registry.register(f"{topic}-value", ORDER)
-    by_global = registry_of(registry, GLOBAL).latest(f"{topic}-value").schema_id
+    by_global = source_of(registry, GLOBAL).latest(f"{topic}-value").schema_id
     assert by_global is not None
     text = body(ORDER, ROW)
     in_headers = [
@@ -146,10 +148,25 @@ def test_through_spark(spark: SparkSession, registry: SchemaRegistryServer, root
     assert tuple(alone.first() or ()) == (number, None, 0)
 
 
+def test_the_schema_of_the_reader_is_asked_for_once(
+    registry_of: Callable[[str], FormatRegistry], root: str
+) -> None:
+    """Where it is planned, whether values or headers have its id."""
+    topic, found = f"orders-{uuid.uuid4().hex[:8]}", registry_of("apicurio")
+    number, text = found.register(topic, ORDER, "AVRO"), body(ORDER, ROW)
+    in_header = [{"key": "apicurio.value.contentId", "value": number.to_bytes(8, "big")}]
+    headers = pa.array([None, in_header], HEADERS)
+    connect(root).write(pa.table({"value": [found.framed(number, text)[0], text], "headers": headers}), topic)
+    given = {"subscribe": topic, "value.format": "apicurio-avro", **found.options}
+    assert connect(root).read(options=given).read_all()["value"].to_pylist() == [ROW] * 2
+    asked = [path for path in found.relay.requests if path.endswith(f"/ids/contentIds/{number}")]
+    assert len(asked) == 1
+
+
 def test_global_ids_before_values(registry: SchemaRegistryServer, root: str) -> None:
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     registry.register(f"{topic}-value", ORDER)
-    by_global = registry_of(registry, GLOBAL).latest(f"{topic}-value").schema_id
+    by_global = source_of(registry, GLOBAL).latest(f"{topic}-value").schema_id
     assert by_global is not None
     value = b"\0" + by_global.to_bytes(4, "big") + body(ORDER, ROW)
     connect(root).write(pa.table({"value": [value]}), topic)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import shutil
+import ssl
 import subprocess
 import sys
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +22,41 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import trustme
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from moto.moto_server.werkzeug_app import create_backend_app
-from werkzeug.serving import make_server
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import SchemaRegistryError
+from pyspark_kafkalog.extensions.typed_values import schema_registry
 from pyspark_kafkalog.extensions.typed_values.framing import GlueFraming
+from pyspark_kafkalog.extensions.typed_values.registries import glue as glue_module
 from pyspark_kafkalog.extensions.typed_values.registries.glue import GlueRegistry
 from pyspark_kafkalog.extensions.typed_values.registries.wire import glue_header, glue_key
 from pyspark_kafkalog.extensions.typed_values.registry_options import GLUE, RegistryOptions
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema
 from tests.confluent import body, record
 from tests.extensions.typed_values.protobuf.oracle import compiled
+from tests.http_doubles import served
 from tests.kafka_jars import glue_serde_jars, java
+from tests.kafka_process import free_ports
+from tests.registries import (
+    AWS_CREDENTIALS,
+    REGION,
+    Fault,
+    Relay,
+    answer,
+    closing,
+    dripping,
+    endless,
+    glue_service,
+    refusal,
+)
 from tests.tools.cli.running import records, run
 
 ORDER = {**record("Order", id="long", note="string"), "namespace": "shop"}
-REGION = "eu-west-1"
 
 
 @pytest.fixture
@@ -45,20 +65,10 @@ def root(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def glue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def glue() -> Iterator[str]:
     """The URL of a service that has the empty registry ``shop``."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    server = make_server("127.0.0.1", 0, create_backend_app("glue"), threaded=True)
-    url = f"http://127.0.0.1:{server.port}"
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(server.serve_forever)
-        client = boto3.client("glue", region_name=REGION, endpoint_url=url)
-        client.create_registry(RegistryName="shop")
+    with glue_service() as url:
         yield url
-        client.delete_registry(RegistryId={"RegistryName": "shop"})
-        server.shutdown()
-    server.server_close()
 
 
 def options(endpoint: str | None = None, name: str = "shop", region: str | None = REGION) -> RegistryOptions:
@@ -81,17 +91,34 @@ def test_register_and_read(glue: str) -> None:
     assert GlueRegistry(options(glue)).by_key(first.guid) == first
 
 
+def test_another_creates_the_schema_meanwhile(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = GlueRegistry(options(glue))
+    registry.register("orders", RegisteredSchema(json.dumps(ORDER)))
+    ask, is_early = registry._call, [True]
+
+    def before(method: str, *given: Any, **more: Any) -> dict[str, Any] | None:
+        if method == "register_schema_version" and is_early.pop():
+            is_early.append(False)
+            return None
+        return ask(method, *given, **more)
+
+    monkeypatch.setattr(registry, "_call", before)
+    fields = [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]
+    wider = RegisteredSchema(json.dumps({**ORDER, "fields": fields}))
+    assert registry.register("orders", wider) == GlueRegistry(options(glue)).latest("orders")
+
+
 def test_an_id_is_asked_for_once(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = GlueRegistry(options(glue))
     key = registry.register("orders", RegisteredSchema(json.dumps(ORDER))).guid
     calls: list[str] = []
-    ask = registry._call
+    ask = registry._sent
 
-    def counted(method: str, what: str, **given: Any) -> dict[str, Any] | None:
+    def counted(method: str, *given: Any) -> dict[str, Any]:
         calls.append(method)
-        return ask(method, what, **given)
+        return ask(method, *given)
 
-    monkeypatch.setattr(registry, "_call", counted)
+    monkeypatch.setattr(registry, "_sent", counted)
     assert key is not None
     assert registry.by_key(key) is registry.by_key(key)
     assert calls == ["get_schema_version"]
@@ -125,6 +152,132 @@ def test_no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         GlueRegistry(options(region=None)).latest("orders")
     with pytest.raises(SchemaRegistryError, match="gave no answer for schema 'orders': NoCredentialsError"):
         GlueRegistry(options()).latest("orders")
+
+
+TOKEN = "token/of+session=27b1"
+
+
+@pytest.fixture
+def relay(glue: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    with served(Relay(glue)) as server:
+        yield server
+
+
+LOGIN = "Check the credentials, and what they allow in Glue"
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (refusal(400, "ExpiredTokenException"), f": ExpiredTokenException. {LOGIN}"),
+        (refusal(400, "com.amazonaws.glue#AccessDeniedException"), f": AccessDeniedException. {LOGIN}"),
+        (refusal(403, "UnrecognizedClientException"), f": UnrecognizedClientException. {LOGIN}"),
+        (refusal(401, AWS_CREDENTIALS["AWS_SECRET_ACCESS_KEY"]), f": HTTP status 401. {LOGIN}"),
+        (answer(302, b""), ": HTTP status 302"),
+        (answer(200, b"<html>"), "gave an answer without a schema for"),
+        (answer(400, b"<html>"), ": HTTP status 400"),
+        (endless, "gave more than 16777216 bytes"),
+    ],
+    ids=["expired", "denied", "forged", "odd", "redirect", "html", "html of an error", "endless"],
+)
+def test_refused(relay: Relay, fault: Fault, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is asked again, followed or read without end, and no secret is said or logged."""
+    caplog.set_level(logging.DEBUG)
+    relay.fault = fault
+    with pytest.raises(SchemaRegistryError) as caught:
+        GlueRegistry(options(relay.url)).by_key(uuid.UUID(int=7))
+    assert said in str(caught.value)
+    assert len(relay.requests) == 1
+    logged = "".join(record.getMessage() for record in caplog.records) + str(caught.value)
+    for secret in (AWS_CREDENTIALS["AWS_SECRET_ACCESS_KEY"], TOKEN, "Signature="):
+        assert secret not in logged
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (refusal(400, "ThrottlingException"), "ThrottlingException"),
+        (refusal(400, "OperationTimeoutException"), "OperationTimeoutException"),
+        (answer(503, b""), "HTTP status 503"),
+        (answer(429, b""), "HTTP status 429"),
+        (closing, "the answer is not HTTP"),
+        (dripping, "there is no answer in time"),
+    ],
+    ids=["throttled", "timed out", "unavailable", "too many", "closed", "dripping"],
+)
+def test_asked_again(relay: Relay, fault: Fault, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a task's minute, or a planner's five seconds until it has answered; then it is an error."""
+    monkeypatch.setattr(glue_module, "_SECONDS", 0.5)
+    registry = GlueRegistry(options(relay.url))
+    key = registry.register("orders", RegisteredSchema(json.dumps(ORDER))).guid
+    assert key is not None
+    relay.requests.clear()
+
+    def twice(handler: BaseHTTPRequestHandler) -> None:
+        if len(relay.requests) == 2:
+            relay.fault = None
+        fault(handler)
+
+    relay.fault = twice
+    assert json.loads(registry.by_key(key).text) == ORDER
+    assert len(relay.requests) == 3
+    relay.fault, began = fault, time.monotonic()
+    with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema version .*: {said}"):
+        GlueRegistry(options(relay.url)).by_key(key, wait=0.3)
+    monkeypatch.setattr(schema_registry, "FIRST_CONTACT", 0.3)
+    with pytest.raises(SchemaRegistryError, match=f"gave no answer for schema 'orders': {said}"):
+        GlueRegistry(options(relay.url)).latest("orders")
+    assert time.monotonic() - began < 10
+
+
+def test_the_signature_is_of_what_is_sent(relay: Relay) -> None:
+    """moto checks none, so botocore signs what has arrived once more."""
+    sent: list[dict[str, str]] = []
+
+    def kept(handler: BaseHTTPRequestHandler) -> None:
+        sent.append(dict(handler.headers.items()))
+        answer(403, b"{}")(handler)
+
+    relay.fault = kept
+    with pytest.raises(SchemaRegistryError, match="HTTP status 403"):
+        GlueRegistry(options(relay.url)).latest("orders")
+    (headers,) = ({name.lower(): text for name, text in each.items()} for each in sent)
+    found = headers["authorization"]
+    signed = found.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    assert {"host", "x-amz-date", "x-amz-security-token"} <= {*signed}
+    content = relay.requests[0].partition(" ")[2]
+    again = AWSRequest("POST", relay.url + "/", {name: headers[name] for name in signed}, content)
+    again.context["timestamp"] = headers["x-amz-date"]
+    login = Credentials(*AWS_CREDENTIALS.values(), TOKEN)
+    auth = SigV4Auth(login, "glue", REGION)
+    signature = auth.signature(auth.string_to_sign(again, auth.canonical_request(again)), again)
+    assert found.endswith(f"Signature={signature}")
+
+
+def test_a_service_that_is_down(glue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_registry, "FIRST_CONTACT", 0.3)
+    with pytest.raises(SchemaRegistryError, match=r"'orders': Connection refused\. Check the options region"):
+        GlueRegistry(options(f"http://127.0.0.1:{free_ports(1)[0]}")).latest("orders")
+
+
+def test_its_certificate(glue: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The authorities are botocore's: of AWS_CA_BUNDLE, or its own."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    with Relay(glue) as relay:
+        relay.socket = context.wrap_socket(relay.socket, server_side=True)
+        with served(relay):
+            url = f"https://localhost:{relay.server_port}"
+            monkeypatch.setattr(schema_registry, "FIRST_CONTACT", 0.3)
+            with pytest.raises(
+                SchemaRegistryError, match=r"self-signed certificate|unable to get local issuer"
+            ):
+                GlueRegistry(options(url)).latest("orders")
+            authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+            monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "authority.pem"))
+            with pytest.raises(SchemaRegistryError, match="does not know schema 'orders'"):
+                GlueRegistry(options(url)).latest("orders")
 
 
 def of_columns(glue: str, **more: str) -> dict[str, str]:
@@ -182,7 +335,8 @@ def test_what_can_not_be_decoded(glue: str, root: str, monkeypatch: pytest.Monke
     def packed(text: bytes) -> bytes:
         return b"\3\5" + key.bytes + zlib.compress(text)
 
-    bad = [b"\3\5" + key.bytes + b"no zlib", glue_header(key) + b"\2", b"", packed(bytes(1001))]
+    cut = packed(body(ORDER, small))[:-1]
+    bad = [b"\3\5" + key.bytes + b"no zlib", glue_header(key) + b"\2", b"", packed(bytes(1001)), cut]
     values = [packed(body(ORDER, small)), *bad, *[packed(body(ORDER, large))] * 50]
     connect(root).write(pa.table({"value": values}), "orders")
     monkeypatch.setattr(GlueFraming.__init__, "__defaults__", (1000,))
@@ -190,7 +344,20 @@ def test_what_can_not_be_decoded(glue: str, root: str, monkeypatch: pytest.Monke
     assert [row["offset"] for row in found] == list(range(len(values)))
     assert [row["value"] for row in found if row["corrupt"] is None] == [small, *[large] * 50]
     assert [row["corrupt"]["value"] for row in found if row["corrupt"]] == bad
-    assert "expected the key of a schema" in found[1]["corrupt"]["reason"]
+    reasons = [row["corrupt"]["reason"] for row in found if row["corrupt"]]
+    parts = (
+        "body is damaged",
+        "value ends too early",
+        "expected the key",
+        "more than 1000 bytes",
+        "body ends too early",
+    )
+    assert all(part in reason for part, reason in zip(parts, reasons, strict=True))
+    for encoding in "json", "protobuf":
+        schema = {"json": "id bigint", "protobuf": SHOP}[encoding]
+        form = {"value__format": f"glue-{encoding}", "value__schema": schema}
+        found = read(root, glue, **form, includeCorrupt="true")
+        assert all("its compressed body" in found[row]["corrupt"]["reason"] for row in (1, 4, 5)), encoding
 
 
 def test_in_a_shell(glue: str, root: str, tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ def test_the_header_of_glue() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (b"body", "it has other bytes"),
-        (zlib.compress(b"body" * 50)[:-3], "it is cut off"),
-        (b"", "it is cut off"),
-        (zlib.compress(b"body") + b"x", "bytes follow it"),
-        (zlib.compress(bytes(1001)), "it has more than 1000 bytes"),
+        (b"body", "its compressed body is damaged"),
+        (zlib.compress(b"body" * 50)[:-3], "its compressed body ends too early"),
+        (b"", "its compressed body ends too early"),
+        (zlib.compress(b"body") + b"x", "bytes follow its compressed body"),
+        (zlib.compress(bytes(1001)), "its compressed body has more than 1000 bytes after decompression"),
         (zlib.compress(bytes(1000)), ""),
         (zlib.compress(b""), ""),
     ],
