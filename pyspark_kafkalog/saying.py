@@ -30,6 +30,11 @@ def name_work(name: str) -> None:
     show_warnings()
 
 
+def named_work() -> str:
+    """The work that lines begin with; empty where none is named."""
+    return _work
+
+
 def show_warnings() -> None:
     """Print warnings from now on, unless the process has another handler for them."""
     if _LINES not in _LOGGER.handlers:

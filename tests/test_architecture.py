@@ -33,7 +33,7 @@ CORE = {
     "filesystem": {"errors"},
     "plugins": {"errors"},
     "model": {"errors"},
-    "options": {"errors", "model"},
+    "options": {"errors", "model", "saying"},
     "codec": {"errors", "model", "garbage"},
     "tls": {"errors", "options"},
     "staging": {"model", "codec", "filesystem"},

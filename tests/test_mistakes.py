@@ -46,7 +46,7 @@ from pyspark_kafkalog import (
 )
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.model import TopicPartition
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 from tests.log.writing import values, write
 from tests.tools.cli.running import run
 
@@ -899,7 +899,7 @@ ALLOWED = [
 def test_what_spark_allows_is_warned_of(
     given: Given, options: dict[str, object], says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     given.read(options)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
@@ -999,6 +999,20 @@ COMMANDS = [
             ("compact orders {}", "orders", "compact /.*/log orders"),
             ("retain orders {}", "orders", "retain /.*/log orders"),
         )
+    ),
+    (
+        ["backup", "{}", "host:9092"],
+        2,
+        "Expected brokers as PLACE, got a log directory. Write kafkalog backup host:9092 BACKUP.$",
+    ),
+    *(
+        (["checkpoint", command, "host:9092", "{}"], 2, f"Write kafkalog checkpoint {command} CHECKPOINT")
+        for command in ("show", "rewind", "move")
+    ),
+    (
+        ["restore", "host:9092", "{}", "orders"],
+        2,
+        "got a log directory. The backup comes first, and the brokers behind it. kafkalog backup copies",
     ),
     (
         ["topics", "orders", "host:9092"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import subprocess
 import sys
@@ -11,11 +12,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_kafkalog import saying
 from pyspark_kafkalog.errors import KafkaLogError
+from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.spark import reader
 from pyspark_kafkalog.spark.running_query import RunningQuery
 
 _WARNED = "logging.getLogger('pyspark_kafkalog').warning('Retrying for up to %d s', 9)"
+_OTHER = "from pyspark_kafkalog.spark.source import KafkaLogDataSource; saying.name_work('query etl')"
+"""A process of Spark's has worked for another query."""
+_READ_NEXT = f"{_OTHER}; it = KafkaLogDataSource({{'subscribe': 'orders'}})"
 
 
 @pytest.mark.parametrize(
@@ -28,11 +34,28 @@ _WARNED = "logging.getLogger('pyspark_kafkalog').warning('Retrying for up to %d 
         ),
         ("saying.name_work('query etl')", r"kafkalog: query etl: Retrying"),
         ("saying.name_work('query etl'); saying.name_work('')", r"kafkalog: Retrying"),
+        (_READ_NEXT, r"kafkalog: topic orders: Retrying"),
+        (
+            f"import pickle; {_READ_NEXT}; made = pickle.dumps(it); {_OTHER}; pickle.loads(made)",
+            r"kafkalog: topic orders: Retrying",
+        ),
+        (f"{_OTHER}; KafkaLogDataSource({{'topic': 'clicks'}})", r"kafkalog: topic clicks: Retrying"),
+        (f"{_OTHER}; KafkaLogDataSource({{}})", r"kafkalog: Retrying"),
     ],
 )
 def test_a_line_has_time_level_and_query(first: str, expected: str) -> None:
     line = _printed(f"import logging; from pyspark_kafkalog import saying; {first}; {_WARNED}")
     assert re.fullmatch(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARNING {expected} for up to 9 s\n", line)
+
+
+def test_each_query_of_a_process_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        for query in "orders", "clicks", "orders":
+            saying.name_work(f"topic {query}")
+            log_once(logging.WARNING, "Option %s is ignored here", "commitOffsets")
+    finally:
+        saying.name_work("")
+    assert caplog.messages == ["Option commitOffsets is ignored here"] * 2
 
 
 def test_logging_of_the_process_goes_before() -> None:

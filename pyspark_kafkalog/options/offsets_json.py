@@ -50,7 +50,6 @@ def parse_offsets(
     *,
     option: str,
     lowest: int = 0,
-    example: str = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}',
 ) -> Offsets:
     """The number that ``{"topicA":{"0":23}}`` gives each partition, in canonical order.
 
@@ -59,6 +58,7 @@ def parse_offsets(
     :param lowest: the least number allowed.
     :raises OptionError: if ``value`` has a different form.
     """
+    example = '{"topicA":{"0":23,"1":0}}' if lowest == 0 else '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
 
     def read(topic_partition: TopicPartition, number: Any) -> int:
         if not _is_integer(number, lowest, MAX_LONG):

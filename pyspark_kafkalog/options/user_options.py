@@ -31,6 +31,7 @@ from pyspark_kafkalog.options.table import (
     Where,
 )
 from pyspark_kafkalog.options.values import letters
+from pyspark_kafkalog.saying import named_work
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -474,7 +475,12 @@ def _as_written(name: str, like: Sequence[str]) -> str:
     return "".join(letters)
 
 
-@cache
 def log_once(level: int, message: str, *values: object) -> None:
-    """Log a message once per process, since Spark creates a reader for every micro-batch."""
+    """Log a message once for each work of the process, since Spark creates a reader for every micro-batch."""
+    log_once_for(named_work(), level, message, *values)
+
+
+@cache
+def log_once_for(work: str, level: int, message: str, *values: object) -> None:
+    """Log a message, once for each ``work``: Spark's processes work for one query after another."""
     _log.log(level, message, *values)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark.sql.datasource import DataSource
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.saying import show_warnings
+from pyspark_kafkalog.saying import name_work
 from pyspark_kafkalog.spark.worker import started_module, with_short_errors, without_delay
 
 if TYPE_CHECKING:
@@ -51,12 +51,17 @@ class KafkaLogDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        show_warnings()
+        self._begin()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         without_delay()
-        show_warnings()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Name the topics that are read or written, as this process may have worked for another query."""
+        topics = self.options.get("subscribe") or self.options.get("topic") or ""
+        name_work(f"topic{'s' if ',' in topics else ''} {topics}" if topics else "")
 
     @classmethod
     def name(cls) -> str:

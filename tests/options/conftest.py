@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 
 
 @pytest.fixture(autouse=True)
 def _tell_again() -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()

@@ -27,7 +27,7 @@ from pyspark_kafkalog.options.settings import (
 )
 from pyspark_kafkalog.options.table import BY_NAME, SERVERS, Option, Where
 from pyspark_kafkalog.options.times import Ago
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 
 NOW = 1_600_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -728,7 +728,7 @@ def test_only_what_topics_have_is_to_be_set_on_a_topic() -> None:
 
 
 def test_seconds_in_place_of_milliseconds_are_asked_about(caplog: pytest.LogCaptureFixture) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.fetch.max.wait.ms": "100"}
     read_options({**given, "kafka.request.timeout.ms": "30", "kafka.metadata.max.age.ms": "5000"}, batch=True)
     assert caplog.messages == ["Option kafka.request.timeout.ms is 30 ms. If that means seconds, write 30000"]

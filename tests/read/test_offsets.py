@@ -21,7 +21,7 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.options import times
 from pyspark_kafkalog.options.settings import ReadOptions, Selection, read_options
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 from pyspark_kafkalog.read import partitions
 from pyspark_kafkalog.read.offsets import initial_offsets, plan_batch, start_from_group
 from pyspark_kafkalog.read.partitions import select_partitions
@@ -416,7 +416,7 @@ class TestStartFromGroup:
         assert caplog.messages == []
 
     def test_a_partition_that_starts_at_its_end_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
-        log_once.cache_clear()
+        log_once_for.cache_clear()
         self.start(FakeGroups({"g": {A0: CommittedOffset(7)}}), batch=True)
         self.start(FakeGroups({"g": {A0: CommittedOffset(7)}}), batch=False)
         (told,) = caplog.messages

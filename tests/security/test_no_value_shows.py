@@ -24,7 +24,7 @@ from pyspark_kafkalog.options.client_settings import (
 )
 from pyspark_kafkalog.options.settings import PlaceOptions, place_options, read_options, write_options
 from pyspark_kafkalog.options.table import BY_NAME, Where
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 from pyspark_kafkalog.options.values import ZOOKEEPER_LOGIN
 from pyspark_kafkalog.places import open_place
 from tests.broker.fake_broker import API_VERSIONS, METADATA, FakeBroker, Received, encoded, serving
@@ -140,7 +140,7 @@ def connect(options: PlaceOptions) -> None:
 
 def told_of(options: dict[str, str]) -> list[str]:
     """All that the driver, and then a worker, say of these options."""
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     shown = []
     for use in (
         lambda: read_options({**options, "subscribe": "t"}, batch=True),

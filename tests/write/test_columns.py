@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_kafkalog import OptionError, connect
 from pyspark_kafkalog.options.columns import check_written_columns
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 
 SLIPS = {
     "KEY": "key",
@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _nothing_said(caplog: pytest.LogCaptureFixture) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     caplog.set_level(logging.INFO, "pyspark_kafkalog")
 
 

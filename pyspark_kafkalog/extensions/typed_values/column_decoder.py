@@ -17,6 +17,7 @@ from pyspark_kafkalog.extensions.large_messages.segments import find
 from pyspark_kafkalog.extensions.typed_values.columns import check_part
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.model import CORRUPT_FIELD, HEADERS_FIELD, TopicPartition
+from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.read.messages import messages_of
 
 if TYPE_CHECKING:
@@ -203,6 +204,15 @@ class ColumnDecoder(ABC):
             return made
         if self._column.keeps_corrupt:
             reasons |= {row: self._reason(decoded, values, row) for row in decoded.corrupt.tolist()}
+            if decoded.corrupt.size:
+                # A query that does not look at the column would take their rows for good ones.
+                log_once(
+                    logging.WARNING,
+                    "Records whose %s can't be decoded are in the column corrupt. These values are %s, and"
+                    " their rows stay among the others",
+                    self._column.name,
+                    self.left,
+                )
         elif decoded.corrupt.size:
             self._have_failed(decoded, values)
         return {**made, self._column.name: decoded.array}

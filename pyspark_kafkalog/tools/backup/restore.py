@@ -176,7 +176,10 @@ class Restore:
         if target.brokers is None:
             raise OptionError(
                 "Expected brokers to restore to, got a log directory",
-                hint="Directories are copied by kafkalog copy.",
+                hint="Directories are copied by kafkalog copy."
+                if source.brokers is None
+                else "The backup comes first, and the brokers behind it. kafkalog backup copies brokers into"
+                " a directory.",
             )
         if target.produce is not None and not target.produce.enable_idempotence:
             raise OptionError("A restore must be idempotent", hint="Leave out kafka.acks and kafka.retries.")

@@ -44,7 +44,7 @@ from pyspark_kafkalog.tools.checkpoint.files import (
     checksums,
     crc_name,
 )
-from pyspark_kafkalog.tools.checkpoint.goals import CREATED_AGAIN, CheckpointStep
+from pyspark_kafkalog.tools.checkpoint.goals import OTHER_TOPIC, CheckpointStep
 from pyspark_kafkalog.tools.checkpoint.sink_history import SinkHistory
 
 _CHANGE = "change.json"
@@ -426,12 +426,15 @@ def _meaning(
     assert files.newest is not None
     if not files.is_complete and repeated is None:
         yield from _meaning_of_empty(files, moved)
-    # Offsets of a topic that was created again are those of other records.
-    same = [(s.current, s.offset) for s in steps if s.note != CREATED_AGAIN]
+    # Offsets of another topic are those of other records.
+    same = [(s.current, s.offset) for s in steps if s.note != OTHER_TOPIC]
     moves = [offset - current for current, offset in same if current is not None and offset is not None]
     back, ahead = (sum(max(0, sign * move) for move in moves) for sign in (-1, 1))
-    for topic in sorted({step.topic for step in steps if step.note == CREATED_AGAIN}):
-        yield f"All records of {topic} are read, as the topic was created again."
+    for topic in sorted({step.topic for step in steps if step.note == OTHER_TOPIC}):
+        yield (
+            f"{topic} is another topic than was read: it was deleted and created again, or this is not the"
+            " place that the query reads."
+        )
     if back:
         yield (
             f"{back} offsets are read again, from micro-batch {files.newest + 1} on: a sink that appends has"

@@ -11,6 +11,7 @@ from pyspark_kafkalog.errors import GroupError, OptionError, listed, no_such_par
 from pyspark_kafkalog.model import Place, TopicPartition, Watermarks
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, column
 from pyspark_kafkalog.options.offsets_json import Offsets
+from pyspark_kafkalog.options.user_options import partitions_like
 from pyspark_kafkalog.read.times import offsets_at
 from pyspark_kafkalog.tools.checkpoint.files import CheckpointFiles
 
@@ -88,10 +89,14 @@ def steps_to(
     :raises UnknownTopicOrPartitionError: if it names a partition that was never there.
     """
     if place is None and goal.to in OF_PLACE:
-        raise OptionError(f"Its place must tell what {goal.to.value} is", hint="Give PLACE.")
+        raise OptionError(
+            f"Only the place that the query reads can tell what {goal.to.value} is",
+            hint="Give PLACE, behind the checkpoint.",
+        )
     sources = files.position().items()
     position = {name: source.offsets for name, source in sources if source.offsets is not None}
     _check_names(goal, position)
+    other = set() if place is None else recreated_topics(known, place, {p.topic for p in _all(position)})
     steps: list[CheckpointStep] = []
     wanted_batch = _ends_of_batch(files, goal)
     for name, current in position.items():
@@ -107,12 +112,18 @@ def steps_to(
             moved = _as_given(given, place)
             missing = {p for p, (at, _) in moved.items() if at is None} - current.keys()
             if missing and goal.to is RewindTo.OFFSETS:
-                raise no_such_partition(missing)
+                raise no_such_partition(missing, hint=partitions_like(missing, _all(position)))
         else:
             assert place is not None
             moved = _of_place(place, goal, covered, known)
         steps += [
-            CheckpointStep(name, *partition, current.get(partition), offset, note)
+            CheckpointStep(
+                name,
+                *partition,
+                current.get(partition),
+                offset,
+                OTHER_TOPIC if offset is not None and partition.topic in other else note,
+            )
             for partition, (offset, note) in sorted(moved.items())
         ]
     if not steps:
@@ -150,7 +161,10 @@ def committed_offsets(committed: Mapping[TopicPartition, int], group: str) -> Ma
     :raises GroupError: if that is nothing.
     """
     if not committed:
-        raise GroupError(f"Group {group!r} has committed nothing here")
+        raise GroupError(
+            f"Group {group!r} has committed nothing for the topics that the query reads",
+            hint="kafkalog offsets PLACE --group shows what it has committed.",
+        )
     return committed
 
 
@@ -172,7 +186,7 @@ def _as_given(wanted: Mapping[TopicPartition, int | None], place: Place | None) 
 
 
 _GONE = "the partition is gone: left out"
-CREATED_AGAIN = "the topic was created again"
+OTHER_TOPIC = "another topic than was read"
 _NEW = "not read yet at that time: from its start"
 
 
@@ -203,7 +217,7 @@ def _of_place(place: Place, goal: Goal, covered: Offsets, known: Mapping[str, st
             stable = stable_ends.get(partition, at)
             moved[partition] = (stable, "a transaction is open there") if stable < at else (at, note)
         elif partition.topic in recreated:
-            moved[partition] = marks.log_start_offset, CREATED_AGAIN
+            moved[partition] = marks.log_start_offset, OTHER_TOPIC
         else:
             moved[partition] = _clamped(covered[partition], marks)
     return moved
@@ -237,8 +251,7 @@ def _check_names(goal: Goal, position: Mapping[str, Offsets]) -> None:
             f"No source {unknown[0]!r} of the query reads topics",
             hint=f"Those that do: {', '.join(sorted(position)) or 'none'}.",
         )
-    read = {partition for offsets in position.values() for partition in offsets}
-    topics = {partition.topic for partition in read}
+    topics = {partition.topic for partition in _all(position)}
     named = [*(goal.topics or ()), *(goal.value if isinstance(goal.value, Mapping) else ())]
     foreign = {name if isinstance(name, str) else name.topic for name in named} - topics
     if foreign:
@@ -246,6 +259,11 @@ def _check_names(goal: Goal, position: Mapping[str, Offsets]) -> None:
             f"The query does not read {listed(sorted(foreign), 5)}",
             hint=f"It reads {listed(sorted(topics), 5) or 'no topics'}.",
         )
+
+
+def _all(position: Mapping[str, Offsets]) -> set[TopicPartition]:
+    """The partitions that the query has read."""
+    return {partition for offsets in position.values() for partition in offsets}
 
 
 def _bounds(place: Place, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Watermarks]:

@@ -56,7 +56,7 @@ def plan_move(
     if unknown := sorted(partition for partition, to in translated.items() if to.exactness == UNKNOWN):
         first = translated[unknown[0]]
         raise KafkaLogError(
-            f"Nothing tells where the query goes on: {listed(unknown, 5)}; {first.note}",
+            f"It is not known where the query goes on in {listed(unknown, 5)}: {first.note}",
             topic_partition=unknown[0],
             hint="Set the checkpoint to offsets that were copied, by kafkalog checkpoint rewind.",
         )

@@ -72,7 +72,7 @@ class RestoreMap:
     def _translated(self, partition: TopicPartition, offset: int) -> Translated:
         planned = self._partitions.get(partition)
         if planned is None:
-            return Translated(partition, None, UNKNOWN, note="the restore did not have it")
+            return Translated(partition, None, UNKNOWN, note="the restore has no copy of it")
         if offset < planned.start:
             note = f"offsets {offset} to {planned.start - 1} were not restored"
             return Translated(planned.destination, None, UNKNOWN, note=note)

@@ -179,5 +179,5 @@ def _unknown(query_id: str, where: str) -> KafkaLogError:
     return KafkaLogError(
         f"The sink knows nothing of query {query_id}",
         file=where,
-        hint="Leave it out, if the query does not write there exactly once.",
+        hint="Leave out --with-sink if the query does not write there exactly once.",
     )

@@ -132,6 +132,16 @@ def _is_no_place(word: str) -> bool:
     return "/" not in word and not _is_surely_brokers(word) and not os.path.isdir(word)
 
 
+def no_brokers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Refuse brokers where a folder has to be, as when two words are exchanged."""
+    if _is_surely_brokers(value):
+        words = " ".join(ctx.command.collect_usage_pieces(ctx)[1:])
+        raise OptionError(
+            f"{param.metavar} is a folder, got brokers: {value!r}", hint=f"Write {ctx.command_path} {words}"
+        )
+    return value
+
+
 def on_place(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument PLACE and the options ``-o`` and ``--config``; the command gets a :class:`Kafka`."""
     place = click.argument("place", metavar="PLACE", shell_complete=_folders, cls=PlaceArgument)

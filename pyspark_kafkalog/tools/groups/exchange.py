@@ -127,7 +127,7 @@ class _Row(NamedTuple):
 def _rows(text: str) -> list[_Row]:
     start = text.lstrip()[:1]
     if start == "{":
-        offsets = parse_offsets(text, option="file")
+        offsets = parse_offsets(text, option="offsets")
         return [_Row(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
     if start == "[":
         return [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]

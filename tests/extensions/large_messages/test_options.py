@@ -18,7 +18,7 @@ from pyspark_kafkalog.extensions.large_messages.options import (
 from pyspark_kafkalog.extensions.large_messages.settings import AssemblerSettings, SplitterSettings
 from pyspark_kafkalog.options.settings import ReadOptions, common_read_options, read_options, write_options
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.options.user_options import UserOptions, log_once_for
 from pyspark_kafkalog.read.messages import Messages, messages_of
 from pyspark_kafkalog.write.splitting import splitting_of
 
@@ -111,7 +111,7 @@ def test_dead_letters_are_a_column() -> None:
 
 
 def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     with caplog.at_level(logging.WARNING):
         options(large__message__enabled="true", message__assembler__expiration__ms="5")
         options(large__message__enabled="true", exception__on__message__dropped="true")
@@ -132,7 +132,7 @@ def test_what_has_no_effect_in_the_source_is_told(caplog: pytest.LogCaptureFixtu
 def test_settings_of_a_splitter_that_is_off_are_told_once(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     value = "true" if name.startswith(("header", "li.")) else "5000"
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -144,7 +144,7 @@ def test_settings_of_a_splitter_that_is_off_are_told_once(
 def test_linkedins_own_formats_are_told_where_nothing_looks_for_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     theirs = "com.linkedin.kafka.clients.largemessage"
     with caplog.at_level(logging.WARNING):
         read_options(
@@ -158,7 +158,7 @@ def test_linkedins_own_formats_are_told_where_nothing_looks_for_them(
 
 
 def test_settings_of_an_assembler_that_is_off_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             read_options({**PLACE, "message.assembler.buffer.capacity": "5"}, batch=False)

@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.extensions.large_messages.watching import has_segments
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 
 SAYS = "Topic scans has message segments, which are read as values. large.message.enabled=true puts large"
 LARGE = {"large.message.enabled": "true"}
@@ -17,7 +17,7 @@ LARGE = {"large.message.enabled": "true"}
 
 @pytest.fixture(autouse=True)
 def _nothing_said() -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.extensions.large_messages.segments import find
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
+from pyspark_kafkalog.options.user_options import log_once_for
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from tests.confluent import body, guid_header, prefixed, record
 
@@ -337,6 +338,7 @@ def test_records_that_can_not_be_decoded_are_kept(
     schemas: Schemas, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whole: the bytes of key and value, headers and timestamp. The key is decoded first."""
+    log_once_for.cache_clear()
     good = prefixed(1, ITEM, {"id": 1, "name": "a"})
     moment = datetime(2024, 5, 6, 7, 8, 9, 123000, timezone.utc)
     schemas.add(4, "string")
@@ -368,7 +370,8 @@ def test_records_that_can_not_be_decoded_are_kept(
     found = [(row["corrupt"]["column"], row["corrupt"]["value"]) for row in rows[3:]]
     assert found == [("key", good[:-1]), ("key", good)]
     assert rows[4]["corrupt"]["reason"] == f"The key can't be decoded: {why}"
-    assert not caplog.records
+    told = "Records whose %s can't be decoded are in the column corrupt. "
+    assert sorted(line.split("These")[0] for line in caplog.messages) == [told % "key", told % "value"]
     alone = read(root, columns=["corrupt"], **options)
     assert alone == [{"corrupt": row["corrupt"]} for row in rows]
     kept = connect(root).read(

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import CorruptRecordError, OptionError
 from pyspark_kafkalog.extensions.typed_values import decoding
+from pyspark_kafkalog.options.user_options import log_once_for
 from pyspark_kafkalog.spark.source import KafkaLogDataSource
 from pyspark_kafkalog.spark.writer import batch_writer
 
@@ -83,6 +84,14 @@ def test_corrupt_values(root: str, caplog: pytest.LogCaptureFixture) -> None:
     write(root, [b"\0\0\0\0\1" + GOOD])
     with pytest.raises(CorruptRecordError, match="begins like a value of Confluent's serializers"):
         read(root, mode="FAILFAST", startingOffsets='{"items":{"0":3}}')
+
+
+def test_corrupt_records_among_good_rows_are_told(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    log_once_for.cache_clear()
+    write(root, [GOOD, b"[", b"?"])
+    read(root, ["value", "corrupt"], includeCorrupt="true")
+    (said,) = caplog.messages
+    assert said.startswith("Records whose value can't be decoded are in the column corrupt. These values are")
 
 
 def test_corrupt_records_in_a_column(root: str) -> None:

@@ -25,7 +25,7 @@ from pyspark_kafkalog.extensions.typed_values.registries.sources import registry
 from pyspark_kafkalog.extensions.typed_values.registry_options import RegistryOptions, registry_options
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions, log_once
+from pyspark_kafkalog.options.user_options import UserOptions, log_once_for
 from tests.http_doubles import Silent, served
 from tests.kafka_process import free_ports
 from tests.schema_registry import SchemaRegistryServer
@@ -526,7 +526,7 @@ def test_options_of_tls_without_it(caplog: pytest.LogCaptureFixture) -> None:
     options = {"schema__registry__ssl__truststore__location": f"/{uuid.uuid4()}.pem"}
     assert read(schema__registry__url="http://a,https://b", **options) is not None
     assert not caplog.records
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     assert read(schema__registry__url="http://a", **options) is not None
     (said,) = [line.getMessage() for line in caplog.records]
     assert said == (

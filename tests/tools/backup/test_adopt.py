@@ -88,6 +88,17 @@ def test_a_topic_with_more_partitions_is_told(tmp_path: Path) -> None:
     assert other.note is None
 
 
+def test_a_misspelt_topic_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    backup, log_dir = back_up(tmp_path, TopicPartition("orders", 0)), tmp_path / "broker"
+    make_broker(log_dir, TopicPartition("orders", 0))
+    done = run_command("adopt", backup, log_dir, "ordres")
+    assert (done.code, "has no topic ordres" in done.err, "Did you mean orders?" in done.err) == (
+        3,
+        True,
+        True,
+    )
+
+
 def test_the_room_of_a_preallocated_file_is_no_record(tmp_path: Path) -> None:
     """A broker with preallocate was killed: its empty partition is a file of zeros."""
     backup, log_dir = back_up(tmp_path, T0, U0), tmp_path / "broker"

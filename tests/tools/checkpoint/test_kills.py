@@ -324,7 +324,7 @@ def test_a_move_is_never_made_twice(tmp_path: Path, kafka: Kafka, is_complete: b
 
 def test_what_is_unknown_is_refused(tmp_path: Path, kafka: Kafka) -> None:
     folder = made(tmp_path / "c", kafka, is_complete=True)
-    with pytest.raises(Exception, match="Nothing tells where the query goes on: t-0, t-1; why"):
+    with pytest.raises(Exception, match="It is not known where the query goes on in t-0, t-1: why"):
         kafka.checkpoints.plan_move(folder, Unknown())
 
 

@@ -60,8 +60,8 @@ def test_what_a_map_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for sources, what in (
         (at(t={0: 1}), "offsets 1 to 2 were not restored"),
-        (at(t={1: 5}), "the restore did not have it"),
-        (at(v={0: 5}), "the restore did not have it"),
+        (at(t={1: 5}), "the restore has no copy of it"),
+        (at(v={0: 5}), "the restore has no copy of it"),
     ):
         folder = checkpoint(tmp_path / f"c{what[-4:]}{sources[2]}", [[sources]])
         before = (folder / "offsets" / "0").read_bytes()

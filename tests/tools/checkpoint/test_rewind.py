@@ -135,9 +135,24 @@ def test_a_topic_that_was_created_again(tmp_path: Path, logs: Path) -> None:
     assert "2 other topics than were read, or another place: kafkalog checkpoint rewind" in done.out
     done = run(*REWIND, folder, logs, "--to-current", "--execute")
     assert (done.code, "read again" in done.out) == (0, False)
-    assert "All records of t are read, as the topic was created again." in done.out
+    assert "t is another topic than was read: it was deleted and created again, or this is not" in done.out
     assert run("checkpoint", "show", folder, logs).code == 0
     assert new(folder, logs, "--to-current") == {"0": [3, 0]}
+
+
+@pytest.mark.parametrize(
+    "goal", [["--to-latest"], ["--to-earliest"], ["--to-datetime", "1h"], ["--to-offsets", '{"t":{"0":5}}']]
+)
+def test_another_topic_is_said_whatever_the_goal(tmp_path: Path, logs: Path, goal: list[str]) -> None:
+    folder = aged(checkpoint(tmp_path / "d", [['{"t": {"0": 9, "1": 9}}']]))
+    (folder / "kafkalog-topic-ids").mkdir()
+    stored = {"version": 3, "query": QUERY, "plan": None, "place": "", "turn": 1, "content": {"t": "x" * 22}}
+    (folder / "kafkalog-topic-ids" / "a.json").write_text(json.dumps(stored))
+    done = run(*REWIND, folder, logs, *goal)
+    assert done.code == 0, done.err
+    assert "another topic than was read" in done.out
+    assert "this is not the place that the query reads" in done.out
+    assert "read again" not in done.out
 
 
 def test_one_of_several_sources(tmp_path: Path, logs: Path) -> None:
@@ -192,11 +207,15 @@ def test_a_query_that_was_killed(tmp_path: Path, logs: Path) -> None:
     [
         ((), "Give exactly one of"),
         (("--to-latest", "--to-earliest"), "Give exactly one of"),
-        (("--to-latest",), "Give PLACE"),
+        (("--to-latest",), "Only the place that the query reads can tell what latest is. Give PLACE"),
         (("--to-batch", 7), "no plan of micro-batch 7"),
         (("--to-offsets", '{"u":{"0":1}}'), "does not read u"),
         (("--to-offsets", '{"t":'), "JSON"),
-        (("{logs}", "--to-offsets", '{"t":{"7":1}}'), "No such partition: t-7"),
+        (
+            ("{logs}", "--to-offsets", '{"t":{"7":1}}'),
+            "No such partition: t-7. Topic t has 2 partitions, 0 to 1.",
+        ),
+        (("--to-offsets", '{"t":{"0":-2}}'), r'got -2. Write it as, for example, {"topicA":{"0":23,"1":0}}'),
         (("{logs}", "u", "--to-batch", 0), "does not read u"),
         (("--to-batch", 0, "--with-sink", "{logs}"), "knows nothing of query"),
         (("--to-batch", 0, "--with-sink-config", "{logs}/../client.properties"), "needs --with-sink"),

@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from pyspark_kafkalog import connect
-from pyspark_kafkalog.options.user_options import log_once
+from pyspark_kafkalog.options.user_options import log_once_for
 from tests.codec.test_kernels import needs_library
 from tests.extensions.large_messages.segment_formats import FORMATS
 from tests.fixtures_dir import case
@@ -79,7 +79,7 @@ def test_an_offset_beyond_the_ends_is_said(root: Path, words: list[object], says
 
 
 def test_message_segments_are_said_once(tmp_path: Path) -> None:
-    log_once.cache_clear()
+    log_once_for.cache_clear()
     large = {"large.message.enabled": "true", "numPartitions": "2"}
     rows = pa.table({"value": ["x" * 3_000_000] * 2, "partition": pa.array([0, 1], pa.int32())})
     connect(tmp_path / "log").write(rows, "scans", options=large)

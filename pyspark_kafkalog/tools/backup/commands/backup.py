@@ -99,7 +99,10 @@ def backup(
     """
     if kafka.place_options.brokers is None:
         raise OptionError(
-            "Expected brokers as PLACE, got a log directory", hint="Directories are copied by kafkalog copy."
+            "Expected brokers as PLACE, got a log directory",
+            hint=f"Write kafkalog backup {directory} BACKUP."
+            if names_brokers(directory)
+            else "Directories are copied by kafkalog copy.",
         )
     with _until_stopped(follow) as stop:
         with progress("Copying", None, in_bytes=True) as done:

@@ -65,6 +65,7 @@ from pyspark_kafkalog.log.snapshot import ProducerEntry
 from pyspark_kafkalog.model import AbortedTransaction, LogSettings, OffsetRange, TopicPartition
 from pyspark_kafkalog.model.rows import BIGINT, INT, STRING, Kind, column
 from pyspark_kafkalog.model.topics import INTERNAL_TOPICS
+from pyspark_kafkalog.options.user_options import names_like
 from pyspark_kafkalog.tools.backup.copies.directory import check_backup, open_backup
 
 _CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT)
@@ -169,7 +170,11 @@ def _plan(
     partitions = root.live_partitions()
     missing = set(topics) - {partition.topic for partition in partitions}
     if missing:
-        raise LogDirectoryError(f"The backup has no topic {min(missing)}", file=backup)
+        raise LogDirectoryError(
+            f"The backup has no topic {min(missing)}",
+            file=backup,
+            hint=names_like(sorted(missing), {partition.topic for partition in partitions}, "topic"),
+        )
     starts = read_offsets(backup, LOG_START_OFFSET_CHECKPOINT)
     chosen = [p for p in partitions if (p.topic in topics if topics else p.topic not in INTERNAL_TOPICS)]
     found, brokers = [], LogRoot(open_folder(log_dir)).partitions()

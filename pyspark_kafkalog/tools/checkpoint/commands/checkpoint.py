@@ -19,6 +19,7 @@ from pyspark_kafkalog.tools.cli.output import json_option, say, say_if_dry, show
 from pyspark_kafkalog.tools.cli.parameters import (
     PropertiesFile,
     execute_option,
+    no_brokers,
     on_optional_place,
     on_place,
     options_for,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.tools.checkpoint.show import CheckpointState
     from pyspark_kafkalog.tools.checkpoint.translation import Translation
 
-checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path())
+checkpoint_argument = click.argument("location", metavar="CHECKPOINT", type=click.Path(), callback=no_brokers)
 
 
 @kafkalog.group(cls=ShownByDefault)
