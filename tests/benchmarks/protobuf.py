@@ -1,7 +1,7 @@
 """Decoding Protobuf: records/s of one core, from bodies to typed columns; google.protobuf makes objects.
 
-Then whole queries from a broker to ``noop``, against Spark's ``kafka`` source, which leaves the values as
-bytes: with ``from_protobuf`` behind it, it can only be slower.
+Then whole queries from a broker to ``noop``, against Spark's ``kafka`` source with ``from_protobuf`` behind
+it, or without where its jar is not at hand.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, DataFrameReader
+from pyspark.sql.protobuf.functions import from_protobuf
+from pyspark.sql.types import StructField, StructType
 
 from pyspark_kafkalog import connect
+from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
 from tests.benchmarks.avro import MADE, rate
@@ -22,6 +26,7 @@ from tests.benchmarks.session import benchmark_session, scratch_folder
 from tests.extensions.typed_values.columns import decode_column
 from tests.extensions.typed_values.protobuf.oracle import class_of, compiled
 from tests.kafka import Broker
+from tests.spark_protobuf import spark_protobuf_jars
 
 _WIDE = " ".join(f"optional string w{n} = {n};" for n in range(3, 21))
 TEXT = f"""syntax = "proto3"; package bench;
@@ -58,13 +63,13 @@ def _wide(message: Any, number: int) -> None:
         setattr(message, f"w{n}", f"value {number + n}")
 
 
-KINDS: tuple[tuple[str, str, Callable[[Any, int], None], int], ...] = (
-    ("Flat", "*", _flat, 2_000_000),
-    ("Nested", "*", _nested, 500_000),
-    ("Wide", "*", _wide, 500_000),
-    ("Wide", "id, w9", _wide, 500_000),
+KINDS: tuple[tuple[str, str, Callable[[Any, int], None], int, float | None], ...] = (
+    ("Flat", "*", _flat, 2_000_000, 3),
+    ("Nested", "*", _nested, 500_000, 3),
+    ("Wide", "*", _wide, 500_000, None),
+    ("Wide", "id, w9", _wide, 500_000, 5),
 )
-"""Message, selected fields, what fills it, how many."""
+"""Message, selected fields, what fills it, how many, the bar against ``from_protobuf``."""
 
 
 def _bodies(name: str, fill: Callable[[Any, int], None]) -> list[bytes]:
@@ -93,11 +98,28 @@ def measure(name: str, selected: str, fill: Callable[[Any, int], None], rounds: 
     print_ratio(f"protobuf, {name}, {selected}, to google.protobuf", ours / theirs)
 
 
+def _of_value(reader: DataFrameReader, selected: str) -> DataFrame:
+    """The rows with these fields of the value only: Spark pushes no columns down to Python sources."""
+    kind = reader.load().schema["value"].dataType
+    assert isinstance(kind, StructType)
+    part = [each for each in kind if selected == "*" or each.name in selected.split(", ")]
+    return reader.schema(StructType([StructField("value", StructType(part))])).load()
+
+
+def _jars() -> list[Path]:
+    try:
+        return spark_protobuf_jars()
+    except KafkaLogError as e:
+        print(f"Without from_protobuf: {e}")
+        return []
+
+
 def measure_queries(folder: Path, scale: float, rounds: int) -> None:
     """Print the rates of whole queries. The broker adopts the log that the values are written to."""
     broker = Broker(folder / "broker")
-    topics = {name: (fill, max(int(count * scale) // MADE, 1)) for name, _, fill, count in KINDS}
-    with benchmark_session(folder) as spark:
+    topics = {name: (fill, max(int(count * scale) // MADE, 1)) for name, _, fill, count, _ in KINDS}
+    jars, descriptors = _jars(), compiled({"bench.proto": TEXT})
+    with benchmark_session(folder, jars=jars) as spark:
         for name, (fill, times) in topics.items():
             table = pa.table({"value": pa.array(_bodies(name, fill), pa.binary())})
             repeated = pa.concat_tables([table] * times)
@@ -109,19 +131,26 @@ def measure_queries(folder: Path, scale: float, rounds: int) -> None:
             broker.stop()
             broker.plant(folder / "kafka-logs")
             broker.start()
-            for name, selected, _, _ in KINDS:
+            for name, selected, _, _, bar in KINDS:
                 given = {"subscribe": name, "kafka.bootstrap.servers": broker.bootstrap}
                 typed = {"value.format": "protobuf", "value.schema": TEXT, "value.message": name}
                 fields = [f"value.{field}" for field in selected.split(", ")]
-                ours = spark.read.format("kafkalog").options(**given, **typed).load().select(*fields)
+                ours = _of_value(spark.read.format("kafkalog").options(**given, **typed), selected)
+                ours = ours.select(*fields)
                 theirs = spark.read.format("kafka").options(**given).load().select("value")
                 frames = {"ours": ours, "kafka, not decoded": theirs}
+                if jars:
+                    read = from_protobuf("value", f"bench.{name}", binaryDescriptorSet=descriptors)
+                    frames["from_protobuf"] = theirs.select(read.alias("value")).select(*fields)
                 runs = {
                     each: frame.write.format("noop").mode("overwrite").save for each, frame in frames.items()
                 }
                 what = f"protobuf, {name}, {selected}, whole query"
                 seconds = seconds_by_turns(runs, rounds)
-                print_rate(what, topics[name][1] * MADE, seconds, "kafka, not decoded")
+                for peer in [*frames][1:]:
+                    print_rate(
+                        what, topics[name][1] * MADE, seconds, peer, bar if peer == "from_protobuf" else None
+                    )
         finally:
             broker.stop()
 
@@ -129,7 +158,7 @@ def measure_queries(folder: Path, scale: float, rounds: int) -> None:
 def main() -> None:
     """Measure all kinds of messages."""
     options = arguments(__doc__)
-    for name, selected, fill, _ in KINDS:
+    for name, selected, fill, _, _ in KINDS:
         measure(name, selected, fill, options.rounds)
     with scratch_folder(options.folder) as folder:
         measure_queries(folder, options.scale, options.rounds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,9 +25,11 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def benchmark_session(folder: Path, conf: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """A session that has Spark's own ``kafka`` and ``from_avro`` too, and ``conf`` besides."""
-    jars = [*spark_kafka_connector_jars(), *spark_avro_jars()]
+def benchmark_session(
+    folder: Path, conf: Mapping[str, str] = MappingProxyType({}), jars: Sequence[Path] = ()
+) -> Iterator[SparkSession]:
+    """A session that has Spark's own ``kafka`` and ``from_avro`` too, and ``conf`` and ``jars`` besides."""
+    jars = [*spark_kafka_connector_jars(), *spark_avro_jars(), *jars]
     session = local_session("benchmark", folder, jars=jars, conf={"spark.driver.memory": "2g", **conf})
     try:
         yield session

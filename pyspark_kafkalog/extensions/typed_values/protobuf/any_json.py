@@ -17,7 +17,12 @@ import numpy as np
 
 from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import GROUP, SIZED
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
-from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import STRUCTS, NotStructError, value_of
+from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import (
+    STRUCTS,
+    NotStructError,
+    finite_number,
+    value_of,
+)
 from pyspark_kafkalog.extensions.typed_values.protobuf.types import ANY, WRAPPED
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import (
     NotWireError,
@@ -38,122 +43,139 @@ _LEAST_SECONDS, _MOST_SECONDS = -62135596800, 253402300799
 _MOST_DURATION, _MOST_NANOS = 315576000000, 999999999
 
 
-def any_of(data: bytes, types: Mapping[str, MessageType]) -> str:
-    """The JSON of a google.protobuf.Any.
+class AnyPrinter:
+    """Prints each google.protobuf.Any as JSON.
 
     :param types: the messages that it may have, by their full names.
-    :raises NotStructError: if it isn't one, or has another message.
+    :param enums_as_ints: whether enums are their numbers, and not their names.
     """
-    try:
-        return json.dumps(_any(data, types, 0), ensure_ascii=False, separators=(",", ":"))
-    except (NotWireError, ValueError, TypeError, AttributeError, RecursionError):
-        # Text that isn't UTF-8, or a schema that declares one of the well-known messages otherwise.
-        raise NotStructError from None
 
+    def __init__(self, types: Mapping[str, MessageType], *, enums_as_ints: bool = False) -> None:
+        self._types, self._enums_as_ints = types, enums_as_ints
 
-def _any(data: bytes, types: Mapping[str, MessageType], depth: int) -> dict[str, Any]:
-    url, value = "", b""
-    for number, wire, _, body in fields_of(data):
-        if (number, wire) == (1, SIZED):
-            url = body.decode()
-        elif (number, wire) == (2, SIZED):
-            value = body
-    if not url and not value:
-        return {}
-    message = types.get(url.rpartition("/")[2])
-    if message is None or "/" not in url:
-        raise NotStructError
-    found = _message(message, value, types, depth + 1)
-    return {"@type": url, **({"value": found} if message.name in _SPECIAL else found)}
+    def text(self, data: bytes) -> str:
+        """The JSON of an Any.
 
+        :raises NotStructError: if it isn't one, or has another message.
+        """
+        try:
+            return json.dumps(self._any(data, 0), ensure_ascii=False, separators=(",", ":"))
+        except (NotWireError, ValueError, TypeError, AttributeError, RecursionError):
+            # Text that isn't UTF-8, or a schema that declares one of the well-known messages otherwise.
+            raise NotStructError from None
 
-def _message(message: MessageType, data: bytes, types: Mapping[str, MessageType], depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise NotStructError
-    name = message.name
-    if name in STRUCTS:
-        return value_of(name, data)
-    if name == ANY:
-        return _any(data, types, depth)
-    found = _fields(message, data, types, depth)
-    if name in WRAPPED:
-        # A value that is not written is a zero.
-        (field,) = message.fields
-        return found.get(field.name, _shown(field, _zero(field)))
-    if name in (_TIMESTAMP, _DURATION):
-        seconds, nanos = int(found.get("seconds", 0)), int(found.get("nanos", 0))
-        return _timestamp(seconds, nanos) if name == _TIMESTAMP else _duration(seconds, nanos)
-    if name == _FIELD_MASK:
-        return ",".join(_in_camels(path) for path in found.get("paths", []) if path)
-    return found
-
-
-def _fields(
-    message: MessageType, data: bytes, types: Mapping[str, MessageType], depth: int
-) -> dict[str, Any]:
-    """The fields that are written, in the order of their numbers."""
-    known = {field.number: field for field in message.fields}
-    scalars: dict[int, list[Any]] = {}
-    bodies: dict[int, list[bytes]] = {}
-    of_oneof: dict[str, int] = {}
-    for number, wire, _, body in fields_of(data):
-        field = known.get(number)
-        if field is None:
-            continue
-        if field.message is not None:
-            if wire != wire_type(field):
-                continue
-            bodies.setdefault(number, []).append(body)
-        else:
-            items = list(_items(field, wire, body))
-            if not items:
-                continue
-            if field.is_repeated:
-                scalars.setdefault(number, []).extend(items)
-            else:
-                scalars[number] = items[-1:]
-        if field.oneof is not None:
-            before = of_oneof.get(field.oneof, number)
-            if before != number:
-                scalars.pop(before, None)
-                bodies.pop(before, None)
-            of_oneof[field.oneof] = number
-    found: dict[str, Any] = {}
-    for field in sorted(message.fields, key=lambda each: each.number):
-        if field.number in scalars:
-            items = scalars[field.number]
-            if field.is_repeated:
-                found[field.name] = [_shown(field, item) for item in items]
-            elif field.has_presence or _is_written(items[0]):
-                found[field.name] = _shown(field, items[0])
-        elif field.number in bodies:
-            assert field.message is not None, "it has bodies"
-            parts = bodies[field.number]
-            if field.is_map:
-                found[field.name] = dict(_entry(field.message, part, types, depth) for part in parts)
-            elif field.is_repeated:
-                found[field.name] = [_message(field.message, part, types, depth + 1) for part in parts]
-            else:
-                found[field.name] = _message(field.message, b"".join(parts), types, depth + 1)
-        elif field.is_required:
+    def _any(self, data: bytes, depth: int) -> dict[str, Any]:
+        url, value = "", b""
+        for number, wire, _, body in fields_of(data):
+            if (number, wire) == (1, SIZED):
+                url = body.decode()
+            elif (number, wire) == (2, SIZED):
+                value = body
+        if not url and not value:
+            return {}
+        message = self._types.get(url.rpartition("/")[2])
+        if message is None or "/" not in url:
             raise NotStructError
-    return found
+        found = self._message(message, value, depth + 1)
+        return {"@type": url, **({"value": found} if message.name in _SPECIAL else found)}
 
+    def _message(self, message: MessageType, data: bytes, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise NotStructError
+        name = message.name
+        if name in STRUCTS:
+            return value_of(name, data, finite_number)
+        if name == ANY:
+            return self._any(data, depth)
+        found = self._fields(message, data, depth)
+        if name in WRAPPED:
+            # A value that is not written is a zero.
+            (field,) = message.fields
+            return found.get(field.name, self._shown(field, _zero(field)))
+        if name in (_TIMESTAMP, _DURATION):
+            seconds, nanos = int(found.get("seconds", 0)), int(found.get("nanos", 0))
+            return _timestamp(seconds, nanos) if name == _TIMESTAMP else _duration(seconds, nanos)
+        if name == _FIELD_MASK:
+            return ",".join(_in_camels(path) for path in found.get("paths", []) if path)
+        return found
 
-def _entry(entry: MessageType, data: bytes, types: Mapping[str, MessageType], depth: int) -> tuple[str, Any]:
-    key, value = sorted(entry.fields, key=lambda each: each.number)
-    parts: dict[int, list[Any]] = {1: [], 2: []}
-    for number, wire, _, body in fields_of(data):
-        field = {1: key, 2: value}.get(number)
-        if field is None or wire != wire_type(field):
-            continue
-        parts[number] += [body] if field.message is not None else _items(field, wire, body)
-    name = _shown(key, parts[1][-1] if parts[1] else _zero(key))
-    if value.message is not None:
-        shown = _message(value.message, b"".join(parts[2]), types, depth + 1)
-    else:
-        shown = _shown(value, parts[2][-1] if parts[2] else _zero(value))
-    return (str(name).lower() if isinstance(name, bool) else str(name)), shown
+    def _fields(self, message: MessageType, data: bytes, depth: int) -> dict[str, Any]:
+        """The fields that are written, in the order of their numbers."""
+        known = {field.number: field for field in message.fields}
+        scalars: dict[int, list[Any]] = {}
+        bodies: dict[int, list[bytes]] = {}
+        of_oneof: dict[str, int] = {}
+        for number, wire, _, body in fields_of(data):
+            field = known.get(number)
+            if field is None:
+                continue
+            if field.message is not None:
+                if wire != wire_type(field):
+                    continue
+                bodies.setdefault(number, []).append(body)
+            else:
+                items = list(_items(field, wire, body))
+                if not items:
+                    continue
+                if field.is_repeated:
+                    scalars.setdefault(number, []).extend(items)
+                else:
+                    scalars[number] = items[-1:]
+            if field.oneof is not None:
+                before = of_oneof.get(field.oneof, number)
+                if before != number:
+                    scalars.pop(before, None)
+                    bodies.pop(before, None)
+                of_oneof[field.oneof] = number
+        found: dict[str, Any] = {}
+        for field in sorted(message.fields, key=lambda each: each.number):
+            if field.number in scalars:
+                items = scalars[field.number]
+                if field.is_repeated:
+                    found[field.name] = [self._shown(field, item) for item in items]
+                elif field.has_presence or _is_written(items[0]):
+                    found[field.name] = self._shown(field, items[0])
+            elif field.number in bodies:
+                assert field.message is not None, "it has bodies"
+                parts = bodies[field.number]
+                if field.is_map:
+                    found[field.name] = dict(self._entry(field.message, part, depth) for part in parts)
+                elif field.is_repeated:
+                    found[field.name] = [self._message(field.message, part, depth + 1) for part in parts]
+                else:
+                    found[field.name] = self._message(field.message, b"".join(parts), depth + 1)
+            elif field.is_required:
+                raise NotStructError
+        return found
+
+    def _entry(self, entry: MessageType, data: bytes, depth: int) -> tuple[str, Any]:
+        key, value = sorted(entry.fields, key=lambda each: each.number)
+        parts: dict[int, list[Any]] = {1: [], 2: []}
+        for number, wire, _, body in fields_of(data):
+            field = {1: key, 2: value}.get(number)
+            if field is None or wire != wire_type(field):
+                continue
+            parts[number] += [body] if field.message is not None else _items(field, wire, body)
+        name = self._shown(key, parts[1][-1] if parts[1] else _zero(key))
+        if value.message is not None:
+            shown = self._message(value.message, b"".join(parts[2]), depth + 1)
+        else:
+            shown = self._shown(value, parts[2][-1] if parts[2] else _zero(value))
+        return (str(name).lower() if isinstance(name, bool) else str(name)), shown
+
+    def _shown(self, field: MessageField, value: Any) -> Any:
+        """A value as JSON has it."""
+        if field.enum is not None:
+            if field.enum.name == f"{_GOOGLE}NullValue":
+                return None
+            return value if self._enums_as_ints else field.enum.names.get(value, value)
+        if field.kind in ("double", "float"):
+            if not math.isfinite(value):
+                return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
+            return float(str(np.float32(value))) if field.kind == "float" else float(value)
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        return str(value) if field.kind.endswith("64") else value
 
 
 def _items(field: MessageField, wire: int, body: bytes) -> Iterator[Any]:
@@ -202,21 +224,6 @@ def _zero(field: MessageField) -> Any:
 def _is_written(value: Any) -> bool:
     """Whether a value is more than nothing where presence is not kept."""
     return bool(value) or (isinstance(value, float) and math.copysign(1, value) < 0)
-
-
-def _shown(field: MessageField, value: Any) -> Any:
-    """A value as JSON has it."""
-    if field.enum is not None:
-        if field.enum.name == f"{_GOOGLE}NullValue":
-            return None
-        return field.enum.names.get(value, value)
-    if field.kind in ("double", "float"):
-        if not math.isfinite(value):
-            return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
-        return float(str(np.float32(value))) if field.kind == "float" else float(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return str(value) if field.kind.endswith("64") else value
 
 
 def _timestamp(seconds: int, nanos: int) -> str:

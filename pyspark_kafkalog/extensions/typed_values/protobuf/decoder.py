@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.extensions.typed_values.column_decoder import TooLargeBatchError
 from pyspark_kafkalog.extensions.typed_values.columns import (
     Column,
     DatumArrays,
@@ -20,7 +21,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
     lay_out,
 )
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
-from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import any_of
+from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import AnyPrinter
 from pyspark_kafkalog.extensions.typed_values.protobuf.resolution import FieldColumn, MessageCompiler
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageType
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError, json_of
@@ -76,7 +77,8 @@ class MessageDecoder:
     ) -> None:
         shape = shape_of(reader, options)
         self.type: pa.DataType = shape.type if columns is None else columns
-        self._reader, self._types = reader, types
+        self._reader = reader
+        self._printer = AnyPrinter(types, enums_as_ints=options.enums_as_ints)
         self._emits_defaults = options.emits_defaults
         self._columns: list[FieldColumn] = []
         self._lists: dict[int, FieldColumn] = {}
@@ -140,6 +142,7 @@ class MessageDecoder:
         :param starts: int64, like the others, within ``data``.
         :param sizes: in bytes; negative for null.
         :param entries: what :meth:`add` has given for each row's writer, or :data:`CORRUPT`.
+        :raises TooLargeBatchError: if a column of several rows would have 2 GiB or more.
         """
         faults = np.zeros((kernels.FAULT_COLUMNS, starts.size), np.int64)
         is_rewritten = False
@@ -158,8 +161,8 @@ class MessageDecoder:
             self._run(data, starts, sizes, entries, faults, 1, (table, out))
             try:
                 array = self._array(table, out, room, sizes, faults)
-            except _NotJsonError as e:
-                faults[kernels.CAUSE, e.rows] = kernels.JSON
+            except _UnreadableError as e:
+                faults[kernels.CAUSE, e.rows] = e.cause
                 faults[kernels.FAILED_AT, e.rows] = -1
                 continue
             return DecodedBodies(array, faults[kernels.CAUSE], faults, self._paths, _WHY)
@@ -217,7 +220,7 @@ class MessageDecoder:
         given = sizes >= 0
         fine = given & ~corrupt
         arrays = _Arrays(
-            table, room[: self._levels], out, None if fine.all() else fine, self._lists, self._types
+            table, room[: self._levels], out, None if fine.all() else fine, self._lists, self._printer
         )
         valid = arrays.valid(self._root)
         if corrupt.any():
@@ -268,12 +271,12 @@ def _refusal(cause: int) -> np.ndarray:
     return row
 
 
-class _NotJsonError(Exception):
-    """Rows have bytes in place of JSON that no Struct has."""
+class _UnreadableError(Exception):
+    """Rows are corrupt, as only shows when arrays are made: for JSON, or for its size."""
 
-    def __init__(self, rows: np.ndarray) -> None:
+    def __init__(self, rows: np.ndarray, cause: int) -> None:
         super().__init__()
-        self.rows = rows
+        self.rows, self.cause = rows, cause
 
 
 class _Arrays(DatumArrays):
@@ -284,10 +287,10 @@ class _Arrays(DatumArrays):
         out: np.ndarray,
         fine: np.ndarray | None,
         lists: dict[int, FieldColumn],
-        types: Mapping[str, MessageType],
+        printer: AnyPrinter,
     ) -> None:
         super().__init__(table, lengths, out, fine)
-        self._lists, self._types = lists, types
+        self._lists, self._printer = lists, printer
 
     def array(self, column: Column, valid: np.ndarray | None) -> pa.Array:
         """The array of a column of which there are the ``valid`` values."""
@@ -295,7 +298,7 @@ class _Arrays(DatumArrays):
         array = super().array(column, valid)
         shape = column.shape
         if shape.form == "enum" and pa.types.is_string(shape.type):
-            array = _named(array, column)
+            array = self._taken(*_named(array, column))
         elif shape.form == "json":
             array = self._json(array, column)
         default = None if shape.field is None else shape.field.default
@@ -304,6 +307,10 @@ class _Arrays(DatumArrays):
                 default = column.names[default]
             elif pa.types.is_signed_integer(array.type) and default >> array.type.bit_width - 1 > 0:
                 default -= 1 << array.type.bit_width  # as its bits are read
+            if isinstance(default, str | bytes):
+                self._make_room(
+                    array.null_count * len(pa.scalar(default, array.type).as_buffer()) + array.nbytes
+                )
             array = pc.fill_null(array, pa.scalar(default, array.type))
             if column.level == 0 and self._fine is not None:
                 array = pc.if_else(pa.array(self._fine), array, pa.scalar(None, array.type))
@@ -313,19 +320,41 @@ class _Arrays(DatumArrays):
         message = column.shape.message
         assert message is not None
         kinds = array.dictionary_encode()
-        texts: list[str | None] = []
+        texts: list[bytes | None] = []
         wrong: list[int] = []
+        room = 0
         for number, value in enumerate(kinds.dictionary.to_pylist()):
             try:
                 is_any = message.name == ANY
-                texts.append(any_of(value, self._types) if is_any else json_of(message.name, value))
+                text = (self._printer.text(value) if is_any else json_of(message.name, value)).encode()
             except NotStructError:
                 texts.append(None)
                 wrong.append(number)
+            else:
+                texts.append(text)
+                room += len(text)
+                self._make_room(room)
         if wrong:
             positions = np.flatnonzero(np.isin(kinds.indices.fill_null(-1).to_numpy(), wrong))
-            raise _NotJsonError(self._rows_of(positions, column.level))
-        return pa.array(texts, pa.string()).take(kinds.indices)
+            raise _UnreadableError(self._rows_of(positions, column.level), kernels.JSON)
+        return self._taken(pa.array(texts, pa.string()), kinds.indices)
+
+    def _taken(self, texts: pa.StringArray, indices: pa.Array) -> pa.StringArray:
+        """The text of each index; null where that is."""
+        sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.int64)
+        counts = np.bincount(indices.drop_null().to_numpy(), minlength=sizes.size)
+        self._make_room(int(sizes @ counts))
+        return texts.take(indices)
+
+    def _make_room(self, size: int) -> None:
+        """Refuse a column of so many bytes if Arrow's offsets can't count them.
+
+        :raises TooLargeBatchError: if a part of the rows may do.
+        """
+        if size > kernels.MOST:
+            if self._lengths[0] > 1:
+                raise TooLargeBatchError
+            raise _UnreadableError(np.array([0]), kernels.LARGE)
 
     def _rows_of(self, positions: np.ndarray, level: int) -> np.ndarray:
         """The rows that items of a list are of. The offsets of all lists around them are made."""
@@ -339,8 +368,8 @@ class _Arrays(DatumArrays):
         return np.unique(positions)
 
 
-def _named(numbers: pa.Array, place: FieldColumn) -> pa.Array:
-    """The names of an enum's numbers; Java's name for a number that has none."""
+def _named(numbers: pa.Array, place: FieldColumn) -> tuple[pa.StringArray, pa.Array]:
+    """The names of an enum's numbers, and which of them each has; Java's name for a number that has none."""
     names = dict(place.names)
     known = np.array(sorted(names), np.int64)
     values = numbers.fill_null(int(known[0])).to_numpy()
@@ -358,4 +387,4 @@ def _named(numbers: pa.Array, place: FieldColumn) -> pa.Array:
     indexes = pa.array(found)
     if numbers.null_count:
         indexes = pc.if_else(numbers.is_valid(), indexes, pa.scalar(None, pa.int64()))
-    return texts.take(indexes)
+    return texts, indexes

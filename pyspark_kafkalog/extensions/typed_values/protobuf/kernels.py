@@ -40,7 +40,8 @@ PROGRAM_COLUMNS = 13
 FIELDS, ACTION, ACTION_COLUMN = range(3)
 """The number of fields that follow; what is done at its end, in which column."""
 
-NO_ACTION, PUT_TIME, FAIL = range(3)
+NO_ACTION, PUT_TIME, FAIL, PUT_BYTES = range(4)
+"""PUT_BYTES adds those of a group, as MORE_BYTES does those of a field with a length."""
 
 VARINT, FIXED64, SIZED, GROUP, END_GROUP, FIXED32 = range(6)
 """Wire types."""
@@ -169,6 +170,28 @@ def has(numbers: np.ndarray, first: Integer, last: Integer, number: Integer) -> 
     return False
 
 
+@inlined
+def add_bytes(
+    data: np.ndarray,
+    at: Integer,
+    size: Integer,
+    columns: np.ndarray,
+    column: Integer,
+    fill: Integer,
+    counts: np.ndarray,
+    peaks: np.ndarray,
+    out: np.ndarray,
+    out32: np.ndarray,
+) -> None:
+    """Add bytes to those of a column at its position."""
+    count = np.uint64(columns[column, COUNT])
+    if fill:
+        out32[place(columns, counts, column, SIZES)] += size
+        copy_bytes(out, columns[column, VALUES] + counts[count], data, at, size)
+    counts[count] += size
+    peaks[count] = max(peaks[count], counts[count])
+
+
 @kernel(
     *(BYTES, INT64S, INT64S, INT64S, TABLE, TABLE, INT64S, INT64),
     *(OUT_INT64, OUT_INT64, OUT_INT64, OUT_TABLE, OUT_TABLE, OUT_BYTES, OUT_INT32, OUT_INT64, OUT_TABLE),
@@ -237,6 +260,12 @@ def decode(
                         nanos = states[column, MORE]
                         micros = nanos // 1000 if nanos >= 0 else -(-nanos // 1000)
                         out64[place(columns, counts, column, VALUES)] = seconds * 1000000 + micros
+                elif program[np.uint64(message), ACTION] == PUT_BYTES:
+                    column = np.uint64(program[np.uint64(message), ACTION_COLUMN])
+                    value = begin - states[column, MORE]  # up to the tag that ends it
+                    add_bytes(
+                        data, states[column, MORE], value, columns, column, fill, counts, peaks, out, out32
+                    )
                 if depth == 0:
                     break
                 depth -= 1
@@ -431,7 +460,9 @@ def decode(
                     group = int64(0)
                     limit = at
                     at = begin
-                if program[np.uint64(message), ACTION] == PUT_TIME:
+                if program[np.uint64(message), ACTION] == PUT_BYTES:
+                    states[column, MORE] = at
+                elif program[np.uint64(message), ACTION] == PUT_TIME:
                     position = counts[np.uint64(columns[column, POSITION])]
                     if states[column, AT] != position:
                         states[column, AT] = position
@@ -447,12 +478,7 @@ def decode(
                     out64[to] = value
                     out64[to + np.uint64(1)] = 0
             elif store == MORE_BYTES:
-                count = np.uint64(columns[column, COUNT])
-                if fill:
-                    out32[place(columns, counts, column, SIZES)] += value
-                    copy_bytes(out, columns[column, VALUES] + counts[count], data, begin, value)
-                counts[count] += value
-                peaks[count] = max(peaks[count], counts[count])
+                add_bytes(data, begin, value, columns, column, fill, counts, peaks, out, out32)
         if cause == FINE:
             for i in range(1, counts.size):
                 if counts[i] > MOST:

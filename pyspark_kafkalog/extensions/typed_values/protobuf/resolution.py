@@ -182,7 +182,11 @@ class MessageCompiler:
         if part.shape.form == "json":
             if part.shape.message is None or writer.message.name != part.shape.message.name:
                 raise _differ(writer, part)
-            self._set(row, kernels.STORE, kernels.MORE_BYTES)
+            if writer.is_group:
+                self._set(row, kernels.STORE, kernels.SUBMESSAGE)
+                self._set(row, kernels.MESSAGE, self._whole(part))
+            else:
+                self._set(row, kernels.STORE, kernels.MORE_BYTES)
             return
         if part.shape.message is None:
             raise _differ(writer, part)
@@ -195,6 +199,13 @@ class MessageCompiler:
         else:
             inner = self._message(message, part)
         self._set(row, kernels.MESSAGE, inner)
+
+    def _whole(self, place: FieldColumn) -> int:
+        """Add a message that is stored as its bytes, whatever its fields are."""
+        at = self._reserve(place.path, 0)
+        self._set(at, kernels.ACTION, kernels.PUT_BYTES)
+        self._set(at, kernels.ACTION_COLUMN, place.number)
+        return at
 
     def _time(self, writer: MessageType, place: FieldColumn) -> int:
         assert place.shape.message is not None

@@ -134,10 +134,8 @@ class ProtoFile:
 
         :raises SchemaError: if there is none, or more than one.
         """
-        known = [*self.all(), *_within(self.others)]
-        found = [each for each in known if each.name == name] or [
-            each for each in known if each.name.endswith(f".{name}")
-        ]
+        known = self._by_end.get(name, [])
+        found = [each for each in known if each.name == name] or known
         if len(found) != 1:
             why = "has no" if not found else "has more than one"
             raise SchemaError(
@@ -185,6 +183,17 @@ class ProtoFile:
             if each is message:
                 return number
         raise SchemaError(f"The {message} is not declared in the schema's own file")
+
+    @cached_property
+    def _by_end(self) -> Mapping[str, list[MessageType]]:
+        """All messages by their names, and by these without the first words: of the package, and so on."""
+        found: dict[str, list[MessageType]] = {}
+        for each in (*self.all(), *_within(self.others)):
+            rest, dot = each.name, "."
+            while dot:
+                found.setdefault(rest, []).append(each)
+                _, dot, rest = rest.partition(".")
+        return found
 
     @cached_property
     def _by_name(self) -> list[MessageType]:
@@ -361,7 +370,8 @@ class _Linker:
             field.kind = "enum" if isinstance(found, EnumType) else "message"
             field.enum = found if isinstance(found, EnumType) else None
             field.message = found if isinstance(found, MessageType) else None
-            is_delimited = features["message_encoding"] == "DELIMITED" and not field.is_map
+            is_entry = field.is_map or self._messages[due.scope].is_map_entry
+            is_delimited = features["message_encoding"] == "DELIMITED" and not is_entry
             field.is_group = field.kind == "message" and (given.kind == "group" or is_delimited)
         legacy = features["syntax"] in ("proto2", "proto3")
         field.is_required = given.label == "required" or (

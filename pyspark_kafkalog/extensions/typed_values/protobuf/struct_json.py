@@ -6,7 +6,7 @@ import json
 import math
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import FIXED64, SIZED, VARINT
 from pyspark_kafkalog.extensions.typed_values.protobuf.wire import (
@@ -21,6 +21,7 @@ _DEEPEST = 100
 _NULL, _NUMBER, _TEXT, _BOOL, _STRUCT, _LIST = range(1, 7)
 _WIRES = {_NULL: VARINT, _NUMBER: FIXED64, _TEXT: SIZED, _BOOL: VARINT, _STRUCT: SIZED, _LIST: SIZED}
 _MOST_WHOLE = 1 << 53
+_Shown: TypeAlias = Callable[[float], Any]
 
 
 class NotStructError(Exception):
@@ -32,22 +33,22 @@ def json_of(name: str, data: bytes) -> str:
 
     :raises NotStructError: if it isn't one.
     """
-    return json.dumps(value_of(name, data), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value_of(name, data, _any_number), ensure_ascii=False, separators=(",", ":"))
 
 
-def value_of(name: str, data: bytes) -> Any:
+def value_of(name: str, data: bytes, shown: _Shown) -> Any:
     """The value that the JSON of a message has, as Python's.
 
+    :param shown: gives the value of a number.
     :raises NotStructError: see :func:`json_of`.
     """
-    read: Callable[[bytes, int], Any] = _READERS[name.rpartition(".")[2]]
     try:
-        return read(data, 1)
+        return _READERS[name.rpartition(".")[2]](data, 1, shown)
     except (NotWireError, UnicodeDecodeError, RecursionError):
         raise NotStructError from None
 
 
-def _struct(data: bytes, depth: int) -> dict[str, Any]:
+def _struct(data: bytes, depth: int, shown: _Shown) -> dict[str, Any]:
     if depth > _DEEPEST:
         raise NotStructError
     found: dict[str, Any] = {}
@@ -60,18 +61,18 @@ def _struct(data: bytes, depth: int) -> dict[str, Any]:
                 key = body.decode()
             elif part == 2 and part_wire == SIZED:
                 value.append(body)
-        found[key] = _value(b"".join(value), depth + 1)
+        found[key] = _value(b"".join(value), depth + 1, shown)
     return found
 
 
-def _list(data: bytes, depth: int) -> list[Any]:
+def _list(data: bytes, depth: int, shown: _Shown) -> list[Any]:
     if depth > _DEEPEST:
         raise NotStructError
     items = [body for number, wire, _, body in fields_of(data) if (number, wire) == (1, SIZED)]
-    return [_value(body, depth + 1) for body in items]
+    return [_value(body, depth + 1, shown) for body in items]
 
 
-def _value(data: bytes, depth: int) -> Any:
+def _value(data: bytes, depth: int, shown: _Shown) -> Any:
     if depth > _DEEPEST:
         raise NotStructError
     last, bodies = 0, list[bytes]()
@@ -84,20 +85,37 @@ def _value(data: bytes, depth: int) -> Any:
             last = number
     body = b"".join(bodies)
     if last == _NUMBER:
-        number = struct.unpack("<d", body)[0]
-        if not math.isfinite(number):
-            return "NaN" if number != number else ("Infinity" if number > 0 else "-Infinity")
-        return int(number) if number.is_integer() and abs(number) < _MOST_WHOLE else number
+        return shown(struct.unpack("<d", body)[0])
     if last == _TEXT:
         return body.decode()
     if last == _BOOL:
         return read_varint(body, 0)[0] != 0
     if last == _STRUCT:
-        return _struct(body, depth)
-    return _list(body, depth) if last == _LIST else None
+        return _struct(body, depth, shown)
+    return _list(body, depth, shown) if last == _LIST else None
 
 
-_READERS = {"Struct": _struct, "ListValue": _list, "Value": _value}
+def _any_number(number: float) -> Any:
+    if not math.isfinite(number):
+        return "NaN" if number != number else ("Infinity" if number > 0 else "-Infinity")
+    return finite_number(number)
+
+
+def finite_number(number: float) -> int | float:
+    """A number as Java's JsonFormat has it, which refuses the others.
+
+    :raises NotStructError: if it is NaN or infinite.
+    """
+    if not math.isfinite(number):
+        raise NotStructError
+    return int(number) if number.is_integer() and abs(number) < _MOST_WHOLE else number
+
+
+_READERS: dict[str, Callable[[bytes, int, _Shown], Any]] = {
+    "Struct": _struct,
+    "ListValue": _list,
+    "Value": _value,
+}
 
 
 def struct_of(name: str, text: str) -> bytes:

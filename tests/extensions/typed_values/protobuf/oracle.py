@@ -7,7 +7,7 @@ import math
 import random
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +92,15 @@ def _json(rng: random.Random, depth: int = 0) -> Any:
     return rng.choice([None, True, 1.0, -0.25, 1e300, "t", "ü"])
 
 
-def fill(message: Any, rng: random.Random, depth: int = 0) -> Any:
-    """``message`` with some of its fields set."""
+def fill(message: Any, rng: random.Random, depth: int = 0, anys: Sequence[bytes] = ()) -> Any:
+    """``message`` with some of its fields set.
+
+    :param anys: values of google.protobuf.Any; without them, it is filled like any other message.
+    """
     name = message.DESCRIPTOR.full_name
+    if anys and name == "google.protobuf.Any":
+        message.MergeFromString(rng.choice(anys))
+        return message
     if name == "google.protobuf.Struct":
         json_format.ParseDict({rng.choice("abc"): _json(rng) for _ in range(rng.randrange(4))}, message)
         return message
@@ -106,20 +112,23 @@ def fill(message: Any, rng: random.Random, depth: int = 0) -> Any:
         message.nanos = rng.choice([0, 1, 999, 999999999, rng.randrange(10**9)])
         return message
     for field in message.DESCRIPTOR.fields:
-        if rng.random() < 0.35 or (field.message_type is not None and depth >= _DEEPEST):
+        is_left_out = rng.random() < (0.01 if field.is_required else 0.35)
+        if is_left_out or (field.message_type is not None and depth >= _DEEPEST):
             continue
         if field.is_repeated:
-            _fill_repeated(message, field, rng, depth)
+            _fill_repeated(message, field, rng, depth, anys)
         elif field.message_type is None:
             setattr(message, field.name, _scalar(field, rng))
         else:
             found = getattr(message, field.name)
             found.SetInParent()
-            fill(found, rng, depth + 1)
+            fill(found, rng, depth + 1, anys)
     return message
 
 
-def _fill_repeated(message: Any, field: FieldDescriptor, rng: random.Random, depth: int) -> None:
+def _fill_repeated(
+    message: Any, field: FieldDescriptor, rng: random.Random, depth: int, anys: Sequence[bytes]
+) -> None:
     items = getattr(message, field.name)
     count = rng.choice([0, 1, 2, 5])
     if field.message_type is None:
@@ -127,7 +136,7 @@ def _fill_repeated(message: Any, field: FieldDescriptor, rng: random.Random, dep
         return
     if not field.message_type.GetOptions().map_entry:
         for _ in range(count):
-            fill(items.add(), rng, depth + 1)
+            fill(items.add(), rng, depth + 1, anys)
         return
     key, value = field.message_type.fields
     for _ in range(count):
@@ -135,7 +144,7 @@ def _fill_repeated(message: Any, field: FieldDescriptor, rng: random.Random, dep
         if value.message_type is None:
             items[found] = _scalar(value, rng)
         else:
-            fill(items[found], rng, depth + 1)
+            fill(items[found], rng, depth + 1, anys)
 
 
 class Json:

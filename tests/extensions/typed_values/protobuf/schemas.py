@@ -76,6 +76,7 @@ extend All {{ optional int32 more = 1000; }}
 EDITION = f"""
 edition = "2023";
 package test.edition;
+import "google/protobuf/struct.proto";
 option features.utf8_validation = NONE;
 message All {{
   {_fields("{kind} a_{kind} = {n};", KINDS, 1)}
@@ -88,6 +89,8 @@ message All {{
   Open open = 33; Closed closed = 34; repeated Closed all_closed = 35;
   string checked = 36 [features.utf8_validation = VERIFY];
   int32 five = 37 [default = 5];
+  google.protobuf.Struct json = 38 [features.message_encoding = DELIMITED];
+  repeated google.protobuf.Value values = 39 [features.message_encoding = DELIMITED];
   message Leaf {{ int32 a = 1; Leaf inner = 2 [features = {{ message_encoding: DELIMITED }}]; }}
   enum Open {{ ZERO = 0; ONE = 1; }}
   enum Closed {{ option features.enum_type = CLOSED; FIVE = 5; SIX = 6; }}

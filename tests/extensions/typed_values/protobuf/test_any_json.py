@@ -20,7 +20,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import any_of
+from pyspark_kafkalog.extensions.typed_values.protobuf.any_json import AnyPrinter
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import MessageDecoder
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import parse
 from pyspark_kafkalog.extensions.typed_values.protobuf.struct_json import NotStructError
@@ -189,7 +189,7 @@ def test_a_field_mask_that_is_declared_otherwise() -> None:
     text = 'syntax = "proto3"; package google.protobuf; message FieldMask { repeated int32 paths = 1; }'
     value = packed("google.protobuf.FieldMask", b"\x0a\1\7")
     with pytest.raises(NotStructError):
-        any_of(value, parse(text).types())
+        AnyPrinter(parse(text).types()).text(value)
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -200,5 +200,27 @@ def test_many_values_of_a_closed_enum(is_packed: bool) -> None:
 
     count, one = 100_000, varint(1999)
     body = b"\x0a" + varint(count * len(one)) + one * count if is_packed else (b"\x08" + one) * count
-    found = any_of(packed("M", body), types)
+    found = AnyPrinter(types).text(packed("M", body))
     assert found.count('"A1999"') == count
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_a_struct_has_numbers_that_json_has(number: str) -> None:
+    """Java's JsonFormat refuses them; a struct that is a field itself has a string for them."""
+    value = struct_pb2.Value(number_value=float(number))
+    inner = struct_pb2.Struct(fields={"a": struct_pb2.Value(list_value=struct_pb2.ListValue(values=[value]))})
+    good = packed("google.protobuf.Struct", b"")
+    _, corrupt = read([good, packed("google.protobuf.Struct", inner.SerializeToString()), good])
+    assert corrupt == [1]
+
+
+def test_enums_as_numbers() -> None:
+    """As Spark lets JsonFormat print them, with the option of the same name."""
+    fields = "repeated E e = 1; google.protobuf.NullValue n = 2;"
+    text = f'syntax = "proto3"; message M {{ {fields} enum E {{ A = 0; }} }}'
+    printer = AnyPrinter(parse(text).types(), enums_as_ints=True)
+    assert json.loads(printer.text(packed("M", b"\x0a\2\0\5\x10\5"))) == {
+        "@type": f"{URL}M",
+        "e": [0, 5],
+        "n": None,
+    }

@@ -11,6 +11,7 @@ import pytest
 
 from pyspark_kafkalog.codec.buffers import value_bounds
 from pyspark_kafkalog.errors import SchemaError
+from pyspark_kafkalog.extensions.typed_values.column_decoder import TooLargeBatchError
 from pyspark_kafkalog.extensions.typed_values.columns import DecodedBodies
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.decoder import CORRUPT, MessageDecoder
@@ -336,3 +337,34 @@ def test_a_closed_enum_is_read_as_a_boolean() -> None:
         {"a": [], "b": None, "c": True},
         {"a": [], "b": None, "c": None},
     ]
+
+
+LARGE = """
+syntax = "proto2"; import "google/protobuf/struct.proto";
+message M {
+  repeated E e = 1; optional google.protobuf.Value v = 2; optional string s = 3 [default = "0123456789"];
+  enum E { LONG_NAME_OF_AN_ENUM = 1; }
+}
+"""
+
+
+@pytest.mark.parametrize("body", [b"\x08\1" * 10, b"\x12\x66\x1a\x64" + b"a" * 100, b"\x1a\x64" + b"a" * 100])
+def test_columns_that_are_too_large_are_made_of_fewer_rows(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of names, of JSON, or of a default has 2 GiB where its bodies have not."""
+    monkeypatch.setattr(kernels, "MOST", 220)
+    message = parse(LARGE).message("M")
+    decoder = MessageDecoder(message)
+    with pytest.raises(TooLargeBatchError):
+        decode_column(decoder, pa.array([b"", *[body] * 20, b""] * 2, pa.binary()), decoder.add(message))
+    assert not decode_column(decoder, pa.array([body], pa.binary()), decoder.add(message)).corrupt.size
+
+
+@pytest.mark.parametrize("body", [b"\x08\1" * 10, b"\x12\x66\x1a\x64" + b"a" * 100])
+def test_a_row_that_is_too_large_is_corrupt(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "MOST", 90)
+    message = parse(LARGE).message("M")
+    decoder = MessageDecoder(message)
+    found = decode_column(decoder, pa.array([body], pa.binary()), decoder.add(message))
+    assert found.reason(0) == "a column of its batch would have 2 GiB or more, at byte 0"
