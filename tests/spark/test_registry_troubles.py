@@ -57,17 +57,11 @@ class Orders:
         writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
 
-_QUICK = {"glue"}
-EACH = pytest.mark.parametrize(
-    "of",
-    [
-        each if each in _QUICK else pytest.param(each, marks=pytest.mark.long)
-        for each in ("confluent", "glue", "apicurio", "azure")
-    ],
-)
+REGISTRIES = pytest.mark.parametrize("of", ["confluent", "glue", "apicurio", "azure"])
 
 
-@EACH
+@pytest.mark.long
+@REGISTRIES
 def test_refused(
     spark: SparkSession,
     registry_of: Callable[[str], FormatRegistry],
@@ -108,7 +102,8 @@ def test_refused(
     assert not [secret for secret in SECRETS[1:] if secret in everything]
 
 
-@EACH
+@pytest.mark.long
+@REGISTRIES
 def test_asked_again(
     spark: SparkSession, registry_of: Callable[[str], FormatRegistry], tmp_path: Path, of: str
 ) -> None:
@@ -130,7 +125,7 @@ def test_asked_again(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("trouble", ["throttled", "down", "silent", "unknown"])
-@pytest.mark.parametrize("of", ["confluent", "glue", "apicurio", "azure"])
+@REGISTRIES
 def test_given_up(
     spark: SparkSession,
     registry_of: Callable[[str], FormatRegistry],
