@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import HTTPServer
@@ -29,3 +31,13 @@ def served(server: _Server) -> Iterator[_Server]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def answered(request: urllib.request.Request) -> tuple[int, bytes]:
+    """The status and the body of the answer to a request that is passed on, also where it is an error."""
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as e:
+        with e:
+            return e.code, e.read()

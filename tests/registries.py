@@ -23,7 +23,7 @@ import boto3
 from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import make_server
 
-from tests.http_doubles import Silent, served
+from tests.http_doubles import Silent, answered, served
 from tests.schema_registry import SchemaRegistryServer
 
 REGION, SHOP = "eu-west-1", "shop"
@@ -93,12 +93,7 @@ class _Relaying(Silent, BaseHTTPRequestHandler):
         kept = ("Content-Type", "X-Amz-Target", "Authorization", "Accept")
         headers = {name: text for name in kept if (text := self.headers[name])}
         request = urllib.request.Request(self.server.target + self.path, given, headers, method=self.command)
-        try:
-            with urllib.request.urlopen(request, timeout=30) as response:
-                status, answer = response.status, response.read()
-        except urllib.error.HTTPError as e:
-            with e:
-                status, answer = e.code, e.read()
+        status, answer = answered(request)
         self.send_response(status)
         self.end_headers()
         self.wfile.write(answer)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.http_doubles import Silent, served
+from tests.http_doubles import Silent, answered, served
 from tests.kafka_jars import apicurio_registry, java
 from tests.kafka_process import free_ports, listens, tail
 
@@ -108,12 +108,7 @@ def with_guids(registry: SchemaRegistryServer) -> Iterator[str]:
             request = urllib.request.Request(registry.url + path, body)
             if body is not None:
                 request.add_header("Content-Type", self.headers["Content-Type"])
-            try:
-                with urllib.request.urlopen(request, timeout=30) as response:
-                    status, answer = response.status, response.read()
-            except urllib.error.HTTPError as e:
-                with e:
-                    status, answer = e.code, e.read()
+            status, answer = answered(request)
             if status == 200 and "id" in (found := json.loads(answer)):
                 answer = json.dumps({**found, "guid": str(uuid.UUID(int=found["id"]))}).encode()
             self.send_response(status)
