@@ -194,7 +194,7 @@ class Decoder:
         counts[self._levels :] = 0
         gone, marks = np.empty_like(counts), np.zeros(rows, np.int64)
         closing, name = np.empty(kernels.MOST_DEPTH, np.uint8), np.empty(kernels.LONGEST_NAME, np.uint8)
-        stack, seen = np.empty(len(self._columns), np.int64), np.empty(2 * len(self._columns), np.int64)
+        stack, seen = np.empty((2, 2 * len(self._columns)), np.int64)
         table = self._table.copy()
         out = lay_out(self._columns, table, room)
         first, seconds = 0, self._zone if isinstance(self._zone, int) else kernels.NO_ZONE

@@ -67,7 +67,7 @@ _BEGUN, _NEXT, _VALUE, _UNWANTED, _AFTER = range(5)
 the separator or end behind one."""
 _FITS, _ODD, _WRONG = range(3)
 """A value is of its column's type, may not be, or is not."""
-_APOSTROPHE = 39
+_APOSTROPHE, _DELETE = 39, 127
 _QUOTE, _BACKSLASH, _SPACE, _COMMA, _COLON, _MINUS, _PLUS, _POINT = 34, 92, 32, 44, 58, 45, 43, 46
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = 123, 125, 91, 93
 _ZERO, _NINE, _B, _E, _F, _N, _R, _T, _U = 48, 57, 98, 101, 102, 110, 114, 116, 117
@@ -80,6 +80,8 @@ _LACKING = -2
 """The position that says that there is too little room."""
 _CUT = -3
 """The position that says that the row ends too early, and not behind a name, from where Spark goes on."""
+_BROKEN = -4
+"""The position, less that of the character behind, that says what no string may have stands in one."""
 _LONGEST_NUMBER = 300
 """Characters; Jackson has a bound of 1000 digits."""
 _LONGEST_STRING = 20_000_000
@@ -163,6 +165,44 @@ def behind_infinite(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 
 @inlined
+def infinite_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """NaN or an infinite number, as a word or as one of the strings that Spark takes for it: the place behind
+    it, or -1 if it is something else; and the bits of the double.
+    """
+    is_quoted = data[at] == _QUOTE
+    if is_quoted:
+        at += 1
+    if at == end:
+        return int64(-1), int64(0)
+    word = at
+    if data[at] == _MINUS or (is_quoted and data[at] == _PLUS):
+        word += 1
+    stop = int64(-1)
+    if word < end and data[word] != _MINUS:
+        stop = behind_infinite(data, word, end)
+    if (
+        is_quoted
+        and word > at
+        and end - word > 3
+        and data[word] == _UPPER_I
+        and data[word + 1] == _UPPER_N
+        and data[word + 2] == 70
+    ):
+        stop = word + 3
+    is_nan = data[at] == _UPPER_N
+    if stop < 0 or (stop == word + 3 and data[word] == _UPPER_N and not is_nan):
+        return int64(-1), int64(0)
+    if is_quoted:
+        if stop == end or data[stop] != _QUOTE:
+            return int64(-1), int64(0)
+        stop += 1
+    bits = int64(0x7FF8 if is_nan else 0x7FF0) << 48
+    if data[at] == _MINUS:
+        bits |= int64(-1) << 63
+    return stop, bits
+
+
+@inlined
 def is_digit(byte: Integer) -> Integer:
     return _ZERO <= byte <= _NINE
 
@@ -187,8 +227,8 @@ def hexadecimal(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind the quote that ends a string, whose first character is at ``at``; -1 if it is odd, or
-    :data:`_CUT`.
+    """The place behind the quote that ends a string, whose first character is at ``at``; or :data:`_CUT`, or
+    :data:`_BROKEN` or less.
     """
     while at < end:
         byte = data[uint64(at)]
@@ -196,18 +236,24 @@ def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
         if byte == _QUOTE:
             return at
         if byte < _SPACE:
-            return int64(-1)
+            return _BROKEN - at
         if byte == _BACKSLASH:
+            letter = at
             at, char = escape_at(data, at - 1, end)
             if char < 0:
-                return int64(-1)
+                at = letter + 1
+                if letter < end and data[letter] == _U:
+                    while at < end and (is_digit(data[at]) or 97 <= (data[at] | 32) <= 102):
+                        at += 1
+                    at += 1
+                return _BROKEN - min(at, end)
     return int64(_CUT)
 
 
 @inlined
 def unescaped(byte: Integer) -> Integer:
     """The byte that a letter behind a backslash stands for; -1 for another letter."""
-    if byte in (_QUOTE, _BACKSLASH, 47):
+    if byte in (_QUOTE, _BACKSLASH, _APOSTROPHE, 47):
         return int64(byte)
     if byte == _N:
         return int64(10)
@@ -270,7 +316,7 @@ def behind_number(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarray, most: Integer) -> Integer:
-    """The place behind a value that nothing wants; -1 if it is odd, or :data:`_CUT`.
+    """The place behind a value that nothing wants; -1 if it is odd, or what :func:`behind_string` says.
 
     :param closing: gets what ends each object and array that is open, of which there are at most ``most``.
     """
@@ -330,6 +376,17 @@ def behind_value(data: np.ndarray, at: Integer, end: Integer, closing: np.ndarra
             depth -= 1
         if depth == 0:
             return at
+
+
+@inlined
+def begins_no_value(data: np.ndarray, at: Integer, end: Integer) -> Integer:
+    """Whether what is at ``at`` is surely no value, nor the begin of one: a word such as None, or 007."""
+    byte = data[at]
+    if is_digit(byte) or byte == _PLUS:
+        return byte <= _ZERO and at + 1 < end and is_digit(data[at + 1])
+    if byte in (_QUOTE, _APOSTROPHE, _OPEN_OBJECT, _OPEN_ARRAY, _MINUS):
+        return False
+    return behind_word(data, at, end) < 0 and behind_infinite(data, at, end) < 0
 
 
 @inlined
@@ -1100,6 +1157,13 @@ def put_text(
             if at >= 0:
                 copy_bytes(out, to, data, begin, at - begin)
                 to += at - begin
+        if at == -1 and byte != _QUOTE:
+            at = behind_infinite(data, begin, end)
+            if at >= 0:
+                out[to] = _QUOTE
+                copy_bytes(out, to + 1, data, begin, at - begin)
+                to += at - begin + 2
+                out[to - 1] = _QUOTE
         if at < 0:
             return at, to
         while depth > 0:
@@ -1123,6 +1187,141 @@ def put_text(
 
 
 @inlined
+def digits_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """Any digits: the place behind them, and their number, or a large one."""
+    number = int64(0)
+    while at < end and is_digit(data[uint64(at)]):
+        number = min(10 * number + int64(data[at]) - _ZERO, int64(_DAY * _MICROS))
+        at += 1
+    return at, number
+
+
+@inlined
+def is_no_number(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Integer:
+    """Whether a string, whose first character is at ``at`` and which :func:`infinite_at` does not take, is
+    surely none that a column of doubles or decimals has.
+    """
+    has_digits = False
+    has_point = False
+    while at < end:
+        byte = int64(data[uint64(at)])
+        at += 1
+        if byte == _QUOTE:
+            return kind != DECIMAL or not has_digits
+        if byte == _BACKSLASH or byte >= 0x80:
+            return False
+        if is_digit(byte):
+            has_digits = True
+        elif kind == DECIMAL and byte in (_PLUS, _MINUS):
+            if is_digit(data[at - 2]):
+                return True
+        elif kind == DECIMAL and byte == _POINT and not has_point:
+            has_point = True
+        elif kind == DECIMAL and (byte | 32) != _E and byte != _COMMA:
+            return True
+    return False
+
+
+@inlined
+def is_hidden(byte: Integer) -> Integer:
+    """Whether a byte of a string may not be what stands there: an escape, other digits than ASCII's, or the
+    begin of GMT, which Spark removes from times."""
+    return byte >= 0x80 or byte in (_BACKSLASH, _UPPER_G)
+
+
+@inlined
+def is_end_of_time(byte: Integer) -> Integer:
+    """Whether a byte of a string is its quote, or one that Spark trims."""
+    return byte in (_QUOTE, _SPACE, _DELETE)
+
+
+@inlined
+def is_no_time(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Integer:
+    """Whether a string, whose first character is at ``at``, is surely no date or timestamp: what it begins
+    with decides.
+    """
+    while at < end and (data[at] == _SPACE or data[at] == _DELETE):
+        at += 1
+    begin = at
+    if at < end and (data[at] == _PLUS or data[at] == _MINUS):
+        at += 1
+    is_signed = at > begin
+    begin = at
+    at, year = digits_at(data, begin, end)
+    size = at - begin
+    if end - at < 2 or is_hidden(data[at]):
+        return False
+    byte = data[at]
+    if size == 0:
+        # A time of today begins with T or with an hour.
+        is_today = byte == _UPPER_T and not is_signed
+        return not is_today or not (is_digit(data[at + 1]) or is_hidden(data[at + 1]))
+    if kind == DATE and is_end_of_time(byte):
+        return year > 1 << 31
+    if kind != DATE and size < 3:
+        return is_signed or byte != _COLON
+    if size < 4 or size > (7 if kind == DATE else 6):
+        return True
+    month = int64(1)
+    day = int64(1)
+    for is_day in range(2):
+        if is_end_of_time(byte):
+            return False
+        if byte != _MINUS:
+            return True
+        begin = at + 1
+        at, number = digits_at(data, begin, end)
+        if at == end or is_hidden(data[at]):
+            return False
+        if at == begin or at - begin > 2:
+            return True
+        byte = data[at]
+        if is_day:
+            day = number
+        else:
+            month = number
+    if not is_end_of_time(byte) and byte != _UPPER_T:
+        return True
+    # The calendar is the same after 400 years.
+    if days_of(2000 + year % 400, month, day) == _NO_DAY:
+        return True
+    if kind == DATE or byte in (_QUOTE, _DELETE):
+        return False
+    for part in range(3):
+        begin = at + 1
+        at, number = digits_at(data, begin, end)
+        if at == end or is_hidden(data[at]):
+            return False
+        byte = data[at]
+        if at == begin:
+            return part > 0 or not is_end_of_time(byte)
+        if at - begin > 2 or number > (59 if part > 0 else 23):
+            return True
+        if part < 2:
+            if is_end_of_time(byte):
+                return False
+            if byte != _COLON:
+                return True
+    if byte == _POINT:
+        at, _ = digits_at(data, at + 1, end)
+    if kind == TIMESTAMP_NTZ:
+        return at < end and not (is_end_of_time(data[at]) or is_hidden(data[at]))
+    if at < end and data[at] == _POINT:
+        return True
+    while at < end:
+        byte = data[uint64(at)]
+        is_letter = 97 <= (byte | 32) <= 122
+        # What the names of zones have; GMT may be removed from there.
+        is_fine = is_letter or _MINUS <= byte <= _COLON or byte == _PLUS or byte == 95 or byte == 126
+        if is_end_of_time(byte) or byte == _BACKSLASH or byte >= 0x80:
+            return False
+        if not is_fine:
+            return True
+        at += 1
+    return False
+
+
+@inlined
 def is_other(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Integer:
     """Whether a value, but null, is surely not one that a column but a string may have."""
     byte = data[at]
@@ -1134,16 +1333,11 @@ def is_other(data: np.ndarray, at: Integer, end: Integer, kind: Integer) -> Inte
         return kind != BOOLEAN
     if byte == _MINUS or is_digit(byte):
         return kind <= BOOLEAN or kind > TIMESTAMP
-    if byte != _QUOTE or end - at < 2:
+    if byte != _QUOTE:
         return False
     if kind <= INT64_:
         return True
-    # Those that may be one begin with no letter, except NaN, Infinity, T12:30 and, as Spark removes it, GMT.
-    first = data[at + 1]
-    is_letter = 97 <= (first | 32) <= 122
-    if kind <= DOUBLE:
-        return (is_letter and first != _UPPER_N and first != _UPPER_I) or first == _QUOTE or is_digit(first)
-    return (is_letter and first != _UPPER_T and first != _UPPER_G) or first == _QUOTE
+    return is_no_number(data, at + 1, end, kind) if kind <= DECIMAL else is_no_time(data, at + 1, end, kind)
 
 
 @inlined
@@ -1256,8 +1450,8 @@ def decode(
     :param room: how many elements or bytes there is place for, for each of the ``counts``.
     :param gone: as large as ``counts``, ``closing`` as :data:`MOST_DEPTH`, ``name`` as :data:`LONGEST_NAME`;
         they are overwritten.
-    :param stack: an element for each column. ``seen`` has two, zeroed: the last object that it was in, and
-        that it was.
+    :param stack: two elements for each column: what the one that is open is in, and where it began. ``seen``
+        has two, zeroed: the last object that it was in, and that it was.
     :returns: the row to go on with, which count has too little room, and how much it needs; or the number of
         rows and -1.
     """
@@ -1331,6 +1525,9 @@ def decode(
                 elif kind <= MAP:
                     if byte == (_OPEN_ARRAY if kind == LIST else _OPEN_OBJECT):
                         stack[depth] = column
+                        # One whose name was there before keeps what it had, which is gone.
+                        is_lost = columns[column, KIND] == STRUCT and is_again
+                        stack[columns.shape[0] + depth] = -1 if is_lost else begin
                         depth += 1
                         column = target
                         at += 1
@@ -1395,10 +1592,9 @@ def decode(
                                 break
                         put_floating(out32, out64, to, bits, kind)
                     else:
-                        if digits < 0 or count > _MOST_DIGITS:
-                            break
                         number = -digits if is_negative else digits
-                        if fraction >= 0:
+                        is_least = is_negative != 0 and digits == number
+                        if fraction >= 0 or count > _MOST_DIGITS or (digits < 0 and not is_least):
                             fits = int64(_WRONG)
                         elif kind == INT64_:
                             out64[to] = number
@@ -1423,6 +1619,18 @@ def decode(
                         at = behind_string(data, at, end)
                     elif at >= 0:
                         at = at + 1 if data[at] == _QUOTE else int64(-1)
+                    if at < 0:
+                        # The number of its days, unless that is a year.
+                        stop, number = digits_at(data, begin + 1, end)
+                        size = stop - begin - 1
+                        if (
+                            stop < end
+                            and data[stop] == _QUOTE
+                            and (0 < size < 4 or size > 7)
+                            and number < 1 << 31
+                        ):
+                            at = stop + 1
+                            days = number
                     if at < 0 or at - begin > _LONGEST_STRING:
                         fits = int64(_ODD)
                     out32[columns[target, VALUES] + position] = days
@@ -1435,24 +1643,32 @@ def decode(
                         fits = int64(_ODD)
                     out64[columns[target, VALUES] + position] = micros
                 if fits == _ODD and kind in (DOUBLE, FLOAT):
-                    at = behind_infinite(data, begin, end)
+                    at, bits = infinite_at(data, begin, end)
                     if at >= 0:
-                        to = columns[target, VALUES] + position
-                        bits = int64(0x7FF8 if byte == _UPPER_N else 0x7FF0) << 48
-                        if byte == _MINUS:
-                            bits |= int64(-1) << 63
-                        put_floating(out32, out64, to, bits, kind)
+                        put_floating(out32, out64, columns[target, VALUES] + position, bits, kind)
                         fits = int64(_FITS)
                 if fits == _FITS:
                     out[columns[target, VALIDITY] + position] = what
                     state = int64(_AFTER)
                     continue
-                # from_json goes on behind a field of another type, but in the middle of an array or a map.
+                # from_json goes on behind a field of another type, and behind one whose items are.
                 at = begin
-                if depth == 0 or columns[column, KIND] != STRUCT or is_again:
+                if depth == 0 or (fits == _ODD and not is_other(data, at, end, kind)):
                     break
-                if fits == _ODD and not is_other(data, at, end, kind):
+                is_lost = is_again
+                if columns[column, KIND] != STRUCT:
+                    while columns[column, KIND] != STRUCT:
+                        target = column
+                        depth -= 1
+                        column = stack[depth]
+                        begin = stack[columns.shape[0] + depth]
+                    own = seen[columns.shape[0] + column]
+                    guess = columns[target, ORDINAL] + 1
+                    is_lost = begin < 0
+                if is_lost:
                     break
+                forget(columns, counts, gone, target, out, out32)
+                at = token = begin
                 is_corrupt = True
                 state = int64(_UNWANTED)
             if state == _UNWANTED:
@@ -1567,6 +1783,15 @@ def decode(
             # Without the object or its end, or between its fields, a fault leaves none of them.
             is_cut = at in (end, _CUT) and not (is_named and depth > 1)
             is_between = state == _AFTER or is_named
+            if is_inside and depth == 1:
+                if at <= _BROKEN:
+                    # A field that is wanted is null, and from_json goes on behind what is wrong.
+                    behind = behind_space(data, _BROKEN - at, end)
+                    is_string = state >= _VALUE and target >= 0 and data[token] == _QUOTE
+                    goes_on = behind < end and (data[behind] == _COMMA or data[behind] == _CLOSE_OBJECT)
+                    is_between = not goes_on if is_string else state < _VALUE or target < 0
+                elif state >= _VALUE:
+                    is_between = begins_no_value(data, token, end)
             if state <= _NEXT and token < end and data[token] not in (_QUOTE, _APOSTROPHE):
                 is_between = True
             is_empty = is_left and (depth == 0 or is_cut or (depth == 1 and is_between))
