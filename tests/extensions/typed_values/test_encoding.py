@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.json import writing
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.write.columns import Shaped
@@ -351,3 +353,21 @@ def test_subjects_by_the_name_of_the_record(schemas: Schemas, root: str, strateg
     unnamed = {name: text for name, text in given.items() if name != "value.schema"}
     with pytest.raises(OptionError, match="RecordNameStrategy, which needs a schema with a name"):
         write(root, pa.array(ROWS, KIND), **unnamed)
+
+
+@pytest.mark.long
+def test_a_batch_whose_json_takes_more_than_2_gib(root: str) -> None:
+    """Each control character becomes six, so 400 MB do."""
+    text = pa.array(["\x01" * 100_000]).take(pa.array(np.zeros(4000, np.int64)))
+    table = pa.table({"value": pa.StructArray.from_arrays([text], ["text"])})
+    given = {"value.format": "json", "compression.type": "zstd"}
+    assert connect(root).write(table, "items", options=given) == 4000
+
+
+def test_a_value_whose_json_takes_2_gib(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = pa.py_buffer(np.array([0, 2**31]))
+    untouched = pa.py_buffer(np.zeros(2**31, np.uint8))
+    large = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, untouched])
+    monkeypatch.setattr(writing, "to_json", lambda column: large)
+    with pytest.raises(InvalidRecordError, match="A value takes 2 GiB or more as JSON"):
+        write(root, pa.array([{"id": 1}]), value__format="json")
