@@ -80,7 +80,7 @@ class RecordSplit:
     name: str = ""
     """The name of the read that this is a share of, for its audit."""
     decoded: tuple[DecodedColumn, ...] = field(default=(), repr=False)
-    """The decoded columns by the schemas that counted when the read was planned."""
+    """The decoded columns, by the schemas that were valid when the read was planned."""
 
     def read(self) -> pa.RecordBatchReader:
         """The rows, in offset order of each topic-partition.
@@ -269,9 +269,9 @@ def plan(
 class Changes:
     """The records since a group's last commit: read them within ``with``, which commits at its end.
 
-    Nothing is committed if the block raises, if not all was pulled, if another run has committed before this
-    block ends, or if a topic was recreated: then the next run reads it again. Runs that end at the same
-    moment may all commit; each of them has then read the same rows.
+    Nothing is committed if the block raises, if not all rows were read, if another run has committed before
+    this block ends, or if a topic was recreated: the next run then reads the rows again. Runs that end at the
+    same moment may all commit, and have then read the same rows.
     """
 
     def __init__(

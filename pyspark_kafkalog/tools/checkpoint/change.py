@@ -67,8 +67,8 @@ class CheckpointChange:
     """A change that :meth:`.room.CheckpointAdmin.execute` carries out; nothing is changed before.
 
     ``steps`` are the new positions, and ``notes`` what they mean for state and sinks. ``plans`` are the files
-    to write, the newest one last. ``topic_ids`` are those of the topics after it, and ``names`` their names
-    by those that they had. ``kept`` is the folder in which all files are kept as they were.
+    to write, the newest one last. ``topic_ids`` are those of the topics after the change, and ``names`` maps
+    their old names to the new ones. ``kept`` is the folder in which all files are kept as they were.
     """
 
     location: str = field(repr=False)
@@ -79,17 +79,17 @@ class CheckpointChange:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
-    """The place that the topic ids are of."""
+    """The place that has these topic ids."""
     kept: str = ""
     target: str = ""
     """The place of a move."""
     sink: SinkHistory | None = None
     is_stored: bool = True
-    """Whether the topic ids and the move are stored already, and no change was begun and not ended."""
+    """Whether the topic ids and the move are stored already, and no change is unfinished."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all is as it should be already."""
+        """Whether there is nothing to change."""
         is_same = all(plan.old == plan.new for plan in self.plans)
         return is_same and self.is_stored and self.sink is None
 
