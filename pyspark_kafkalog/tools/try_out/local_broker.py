@@ -26,6 +26,7 @@ from pyspark_kafkalog.tools.try_out.java_server import (
     check_port,
     free_ports,
     listens,
+    reserved_port,
     tail,
 )
 
@@ -83,6 +84,8 @@ class LocalBroker:
             check_kind(settings, Mapping, 'LocalBroker(settings={"num.partitions": 3})')
         free_port, controller_port = free_ports(2)
         self._port = port or free_port
+        self._reserves = bool(port)
+        """Whether the port is still to be kept from other brokers: of free ones each is given once."""
         self.address = f"{HOST}:{self._port}"
         controller = f"{HOST}:{controller_port}"
         own = {
@@ -156,6 +159,9 @@ class LocalBroker:
         if not self._finalizer.alive:
             raise KafkaLogError(f"The broker {self.address} is closed", hint="Make a new LocalBroker.")
         check_port(self._port)
+        if self._reserves:
+            self._at_end.enter_context(reserved_port(self._port))
+            self._reserves = False
         if self._server is None:
             self._server = self._new_server()
         self._server.launch()
