@@ -225,9 +225,8 @@ SECTIONS = (
                "`latest`, `planned`, or JSON as for `startingOffsets`, exclusive. `planned` looks `latest`"
                " up once, when the query is planned. A task that runs again then reads the same records."),
         Option("startingTimestamp", _READ, moment, None,
-               "Milliseconds, `2026-01-31T12:00:00Z` (UTC if it has no zone), or a time back from the"
-               " query's plan, such as `-1h` or `-2d`. Takes precedence over the two other starting"
-               " options."),
+               "Milliseconds, `2026-01-31T12:00:00Z` (UTC if it has no zone), or how long before the query"
+               " is planned, such as `-1h` or `-2d`. Takes precedence over the two other starting options."),
         Option("startingOffsetsByTimestamp", _READ, moments, None,
                'A time for each partition, `{"topicA":{"0":1700000000000,"1":"-1h"}}`, in the forms of'
                " `startingTimestamp`. Takes precedence over `startingOffsets`."),
@@ -285,16 +284,17 @@ SECTIONS = (
                " trigger (see [Spark versions](spark-versions.md)). Don't use it with `Trigger.AvailableNow`"
                " or `Once`, which would end before everything is read. It has no effect on other versions."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
-               "The query's checkpoint. Give it to the reader, too: it stores its start offsets there, the"
-               " ids of its topics, and how far it has read their logs. It then also commits to its group"
-               " as soon as a micro-batch is complete."),
+               "The query's checkpoint. Give it to the reader, too. The reader then stores in it its start"
+               " offsets, the ids of its topics and how far it has read their logs, and commits to its"
+               " group as soon as a micro-batch is complete."),
     ),
     Section(
         "Consumer groups",
         Option("kafka.group.id", _READ | _WRITE | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
                "Consumer group. A stream commits the offsets of each finished micro-batch to it, and joins it"
-               " only with `groupMembership`. A view shows only these groups, separated by commas. A write"
-               " needs the group for `commitSourceOffsets`."),
+               ' only with `groupMembership`. A batch read commits nothing, as with `format("kafka")`: use a'
+               " stream with `Trigger.AvailableNow`, or `kafkalog offsets reset`. A view shows only these"
+               " groups, separated by commas. A write needs the group for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`, with which a failed commit ends the query. Default: `true`"
                " with a group. It can't be `false` with `groupMembership`."),
@@ -430,8 +430,8 @@ SECTIONS = (
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("key.message", _DECODING, not_blank(stripped), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
-               "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls, or with"
-               " JSON of the fields that could be read. `FAILFAST`: an error that names its place."),
+               "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls; from JSON,"
+               " one of the fields that could be read. `FAILFAST`: an error that names its place."),
         Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
                "The field that gets the text of JSON that can't be decoded, if the schema has this field."),
         Option("timeZone", _READ, unless_blank(stripped), None,
