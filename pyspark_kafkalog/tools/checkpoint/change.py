@@ -115,6 +115,7 @@ def plan_change(
     :param names: partitions of the steps by those that the checkpoint has; without it they are the same.
     :param notes: come first.
     :param target: the place of a move: offsets there can't be compared with the current ones.
+    :raises KafkaLogError: if the sink does not know the query as the checkpoint has it.
     :raises OptionError: if the checkpoint can't be changed so.
     :raises UnknownTopicOrPartitionError: if a source keeps no partition.
     """
@@ -155,6 +156,7 @@ def plan_change(
             hint="Copy the checkpoint to a disk, change it there, and copy it back.",
         )
     is_changed = any(plan.old != plan.new for plan in plans)
+    told = () if sink is None else (sink.look(_digests(files, plans)),)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     topic_ids = topic_ids or {}
     topics = {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids}
@@ -164,7 +166,7 @@ def plan_change(
         [
             *notes,
             *_meaning(files, () if target else steps, moved, repeated),
-            *(_untold_sinks(files) if is_changed and sink is None else ()),
+            *(_untold_sinks(files) if is_changed and sink is None else told),
         ],
         tuple(plans),
         topic_ids,

@@ -97,7 +97,7 @@ class CheckpointAdmin:
         :param topics: the topics, or partitions, whose positions change.
         :param with_state: keep the state of stateful operators as it is, though it does not fit.
         :param with_sink: the place that the query writes to exactly once, by ``kafkalog``.
-        :raises KafkaLogError: if the checkpoint can't be changed so.
+        :raises KafkaLogError: if the checkpoint can't be changed so, or its sink has another history.
         """
         return rewind.plan_rewind(
             path_of(location),
