@@ -240,6 +240,22 @@ def test_what_is_said_of_schemas(schemas: Schemas, root: str, monkeypatch: pytes
         write(root, pa.array(ROWS, KIND), **CONFLUENT)
 
 
+def test_a_type_that_the_schema_does_not_have_comes_with_a_remedy(schemas: Schemas, root: str) -> None:
+    """The error has the column, both types, the cast, and the option."""
+    schemas.add("items-value", record("Item", id="int"))
+    rows = pa.array([{"id": "x"}])
+    with pytest.raises(SchemaError) as caught:
+        write(root, rows, "items", **CONFLUENT)
+    assert str(caught.value) == (
+        "Column 'value' can't be written by the newest schema of subject 'items-value': value.id: the schema"
+        " expects int, the column is string. Convert it where the struct is made: CAST(id AS int) AS id. With"
+        " auto.register.schemas=true a schema of the column's own types is registered, if it is compatible."
+    )
+    given = {"value.format": "avro", "value.schema": json.dumps(record("Item", id="int"))}
+    with pytest.raises(SchemaError, match=r"CAST\(id AS int\) AS id\. Another value\.schema may fit\.$"):
+        write(root, rows, "items", **given)
+
+
 def test_keys_decide_the_partition_by_their_bytes(schemas: Schemas, root: str) -> None:
     number = schemas.add("items-key", "string")
     keys = pa.array([f"k{n}" for n in range(20)] * 2)
@@ -305,7 +321,12 @@ def test_options_that_are_refused(root: str, options: dict[str, str], text: str)
             {"value.format": "json"},
             r"value\.l\.element\.v is of type variant",
         ),
-        (pa.table({"v": ["a"]}), {"value.format": "json"}, "Required column 'value'"),
+        (
+            pa.table({"v": ["a"]}),
+            {"value.format": "json"},
+            r"Required column 'value' not found\. Add one for value\.format=json, .*to_struct_array\(\)\)\.$",
+        ),
+        (pa.table({"v": ["a"]}), CONFLUENT, r"Add one for value\.format=confluent-avro, "),
         (
             pa.table({"value": pa.array(ROWS, KIND), "topic": ["t"] * 3}),
             {"topic": None, **CONFLUENT},
