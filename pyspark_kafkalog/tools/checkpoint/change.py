@@ -121,8 +121,8 @@ def plan_change(
     batches = batches_to_change(files)
     if files.operators and not with_state:
         raise OptionError(
-            f"The query has state, of {len(files.operators)} operators: what they have counted would be"
-            " counted again, or records left out would be missing there",
+            "The query has state, such as counts or what dropDuplicates has seen. It would not fit: records"
+            " that are read again would count twice, and those that are left out would be missing in it",
             file=files.folder.child("state").label(),
             hint="Begin with a new checkpoint, or keep the state as it is by with_state=True.",
         )
