@@ -317,6 +317,7 @@ def test_rows_may_name_a_partition_that_has_just_come(
             patched.setattr(cluster, "refresh", None)
             assert sink.has_partition(TopicPartition(topic, 3)), "it is known by now"
     monkeypatch.setattr(topics, "_CREATION_TIMEOUT", 0.3)
+    caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
     with pytest.raises(InvalidRecordError, match=r"partition 4, but topic .* has 4"):
         produce(cluster, topic, [rows(value=["x"], partition=pa.array([4], pa.int32()))])
     assert f"Looking for partition 4 of topic {topic!r}, which has 4, counted from 0" in caplog.text
