@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog import extensions
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import OptionError, numbered
 from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.garbage import loading
@@ -184,10 +184,10 @@ class DirectorySink:
             if count and count != self.num_partitions:
                 log_once(
                     logging.WARNING,
-                    "Topic %s has %s, and keeps them: numPartitions=%s is for topics that the write creates."
+                    "Topic %s keeps its %s: numPartitions=%s is for topics that the write creates."
                     " To add partitions: kafkalog topics alter --partitions",
                     topic,
-                    count,
+                    numbered(count),
                     self.num_partitions,
                 )
 

@@ -30,7 +30,7 @@ from pyspark_kafkalog.options.table import (
     Use,
     Where,
 )
-from pyspark_kafkalog.options.values import letters
+from pyspark_kafkalog.options.values import letters, milliseconds
 from pyspark_kafkalog.saying import named_work
 
 if TYPE_CHECKING:
@@ -211,9 +211,12 @@ class UserOptions:
         given, default = self._values[option.name.lower()].strip(), option.default or ""
         if is_short_retention(option.name, given):
             log_once(logging.WARNING, SHORT_RETENTION, option.name, given, int(given) / 1000)
-        if not (option.name.lower().endswith("ms") and _SHORT.fullmatch(given) and default.isdecimal()):
+        is_time = option.parser is milliseconds or (
+            option.name.lower().endswith("ms") and default.isdecimal()
+        )
+        if not (is_time and _SHORT.fullmatch(given)):
             return
-        if 0 < int(given) * 250 <= int(default):
+        if 0 < int(given) * 250 <= milliseconds(option.name, default):
             log_once(
                 logging.WARNING,
                 "Option %s is %s ms. If that means seconds, write %s000",

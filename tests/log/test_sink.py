@@ -74,7 +74,9 @@ def test_a_number_of_partitions_that_a_topic_does_not_get_is_said(
     for number, count in enumerate((1, 1, 3, 3)):
         sink, batch = replace(sink_on(tmp_path), num_partitions=count), QueryBatch(f"job-{number}")
         assert sink.commit(batch, [run_task(sink, batch)], Plan())
-        said = [message for message in caplog.messages if "has 1, and keeps them: numPartitions=3" in message]
+        said = [
+            message for message in caplog.messages if "keeps its 1 partition, 0: numPartitions=3" in message
+        ]
         assert len(said) == (count > 1)
 
 

@@ -736,6 +736,10 @@ def test_seconds_in_place_of_milliseconds_are_asked_about(caplog: pytest.LogCapt
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.fetch.max.wait.ms": "100"}
     read_options({**given, "kafka.request.timeout.ms": "30", "kafka.metadata.max.age.ms": "5000"}, batch=True)
     assert caplog.messages == ["Option kafka.request.timeout.ms is 30 ms. If that means seconds, write 30000"]
+    caplog.clear()
+    for delay in ("5", "5s"):
+        read_options({**given, "minOffsetsPerTrigger": "10", "maxTriggerDelay": delay}, batch=False)
+    assert caplog.messages == ["Option maxTriggerDelay is 5 ms. If that means seconds, write 5000"]
 
 
 def test_a_retention_of_less_than_an_hour_is_asked_about(caplog: pytest.LogCaptureFixture) -> None:
