@@ -103,6 +103,15 @@ class TestPlace:
             place_options({"path": path})
         assert place_options({"path": "./~,/a/~b"}).paths == ("./~", "/a/~b")
 
+    @pytest.mark.parametrize("path", ["host:9092", " 127.0.0.1:9092", "a.b:1, [::1]:2"])
+    def test_no_path_is_brokers(self, path: str) -> None:
+        with pytest.raises(
+            OptionError, match=r"'path': expected a log directory, got brokers\. Give brokers as"
+        ):
+            place_options({"path": path})
+        for folder in ("./host:9092", "hdfs://host:8020", '["host:9092"]', "host:x", "host:9092,logs"):
+            assert place_options({"path": folder}).paths
+
     @pytest.mark.parametrize(
         ("name", "options"),
         [
