@@ -70,7 +70,7 @@ class KafkaLogError(Exception):
         return self.topic_partition is not None and self.message.endswith(f": {self.topic_partition}")
 
     def with_hint(self, hint: str | None) -> KafkaLogError:
-        """The same error, at the same place, that says what else to do, or nothing of it."""
+        """The same error, at the same place, with another hint or none."""
         _, (kind, message, place) = self.__reduce__()
         return _rebuild(kind, message, {**place, "hint": hint})
 
@@ -140,8 +140,8 @@ class OversizedRecordError(KafkaLogError):
 class DataLossError(KafkaLogError):
     """Records that the query should read are gone; see the option ``failOnDataLoss``.
 
-    :param next_offset: the first later offset that exists; None if all the rest is gone. That of the error
-        itself, if nothing is gone, but the log is no longer the one that was planned.
+    :param next_offset: the first later offset that exists; None if all the rest is gone. The same as
+        ``offset`` if nothing is gone, but the log is no longer the planned one.
     """
 
     def __init__(self, message: str, *, next_offset: int | None = None, **place: Any) -> None:
@@ -206,7 +206,7 @@ class FencedError(BrokerError):
 
 
 class TransactionError(KafkaLogError):
-    """A batch could not be committed as one transaction, or what was committed before is not certain."""
+    """A batch could not be committed as one transaction, or it is uncertain what was committed before."""
 
 
 class GroupError(KafkaLogError):

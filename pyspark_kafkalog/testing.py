@@ -1,4 +1,4 @@
-"""A plug-in of pytest: a real broker, a log directory, topics with records. None needs Spark.
+"""A plug-in of pytest: a real broker, a log directory, topics with records. No fixture needs Spark.
 
 Its fixtures are there for your tests with this line in the topmost ``conftest.py``::
 

@@ -191,7 +191,7 @@ MISTAKES: list[Mistake] = [
         ({"view": "topics"}, r"Leave it out, or use spark\.read\.$"),
         (
             brokers(subscribe="orders", kafka__enable__auto__commit="true"),
-            "Leave it out: Spark keeps track of what is read. .*set commitOffsets",
+            "Leave it out: Spark's checkpoint has the offsets. .*set commitOffsets",
         ),
         (brokers(subscribe="orders", kafka__value__deserializer="x"), "give key.format or value.format"),
     ),

@@ -59,7 +59,7 @@ def connect(place: str | os.PathLike[str] | Mapping[str, str]) -> Kafka:
     :param place: the path or URI of a log directory; brokers as ``host:port[,host:port]``; ZooKeeper as
         ``zk://host:port[,host:port]/chroot``, which has only groups; or options of a reader, such as
         ``{"kafka.bootstrap.servers": "host:9093", "kafka.security.protocol": "SSL"}``.
-    :raises OptionError: for invalid options. Whether the place is there shows when it is first asked.
+    :raises OptionError: for invalid options. A place that can't be reached shows when it is first asked.
     """
     if isinstance(place, Mapping):
         _check_names_one(UserOptions(place, Use.ADMIN))
@@ -194,7 +194,7 @@ class Kafka:
 
     @property
     def source_options(self) -> PlaceOptions:
-        """The options of a source: in a backup no offset of a group is too old, unless the user says so."""
+        """The options of a source: in a backup, offsets of groups don't expire unless the user says so."""
         if "offsets.retention.minutes" in UserOptions(self.options, Use.ADMIN):
             return self.place_options
         return replace(self.place_options, offsets_retention_minutes=None)
@@ -230,7 +230,7 @@ class Kafka:
 
         It needs no Spark; :func:`pyspark_kafkalog.doctor` looks at a session and its executors, too. Each
         line that is not fine says what to do, and ``ok`` is true if there is no problem. A place that can't
-        be reached is such a line.
+        be reached is one of these.
 
         :raises OptionError: if an option is wrong.
         """
@@ -244,9 +244,9 @@ class Kafka:
         filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The records that are there now as Arrow: for pyarrow, DuckDB, Polars; ``read_pandas()`` for pandas.
+        """The records that are there now, as Arrow for pyarrow, DuckDB, Polars; ``read_pandas()`` for pandas.
 
-        Those of aborted transactions are among them, and a warning counts these, unless
+        Records of aborted transactions are among them, and a warning counts these, unless
         ``kafka.isolation.level`` is ``read_committed``.
 
         ::
@@ -298,7 +298,7 @@ class Kafka:
         filters: Filters | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Changes:
-        """The records since the last commit of ``group``; at the end of ``with`` it commits, at least once.
+        """The records since the last commit of ``group``; the end of ``with`` commits them, at least once.
 
         ::
 
@@ -308,8 +308,8 @@ class Kafka:
                 print(changes.read().read_all())
 
         A group that has committed nothing begins at the start of the logs, or where
-        ``startingOffsetsByCommittedStrategy`` says. Rows that ``filters`` leave out count as read, but in
-        partitions that these rule out altogether. Other parameters and errors are those of :meth:`read`.
+        ``startingOffsetsByCommittedStrategy`` says. Rows that ``filters`` leave out count as read, except in
+        partitions that they rule out altogether. Other parameters and errors are those of :meth:`read`.
 
         :raises OptionError: for options that say where to start or end.
         :raises GroupError: if a commit does not belong to the log that is there, or the group has live
@@ -329,8 +329,8 @@ class Kafka:
     ) -> int:
         """Write rows as records, and return how many.
 
-        Each batch is sent on before the next one is asked for. A log directory shows all records at once,
-        after the last one; brokers show them as they come, unless ``delivery.guarantee`` is ``exactly-once``.
+        Each batch is sent before the next one is taken. A log directory shows all records at once, after the
+        last one; brokers show them as they come, unless ``delivery.guarantee`` is ``exactly-once``.
 
         :param rows: a table, a reader or batches of Arrow, or a frame that gives them, with any columns that
             ``df.write`` takes. Times may have any unit, and partitions any kind of integer.

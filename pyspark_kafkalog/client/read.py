@@ -37,7 +37,7 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.counting import read_counting_of
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
-from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
+from pyspark_kafkalog.read.offsets import plan_batch, say_uncommitted, start_from_group
 from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.read.reader import (
     COLUMN_TYPES,
@@ -64,6 +64,7 @@ Filters: TypeAlias = Sequence[tuple[str, str, Any]]
 
 _NOT_OF_CHANGES = ("starting", "ending", "kafka.group.id")
 _WITHOUT_COMMIT = "startingoffsetsbycommittedstrategy"
+_CHANGES = 'kafka.changes(topic, group="...")'
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class RecordSplit:
     name: str = ""
     """The name of the read that this is a share of, for its audit."""
     decoded: tuple[DecodedColumn, ...] = field(default=(), repr=False)
-    """The decoded columns by the schemas that counted when the read was planned."""
+    """The decoded columns, by the schemas that were valid when the read was planned."""
 
     def read(self) -> pa.RecordBatchReader:
         """The rows, in offset order of each topic-partition.
@@ -250,6 +251,7 @@ def read(
 ) -> pa.RecordBatchReader:
     """See :meth:`.kafka.Kafka.read`."""
     reading = Reading(options, columns, filters)
+    say_uncommitted(reading.options.group, _CHANGES)
     return reading.reader(reading.rows([split for share in reading.plan() for split in share]))
 
 
@@ -258,6 +260,7 @@ def plan(
 ) -> list[RecordSplit]:
     """See :meth:`.kafka.Kafka.plan`."""
     reading = Reading(options, columns, filters)
+    say_uncommitted(reading.options.group, _CHANGES)
     names = tuple(reading.schema.names)
     name = reading.batch.query_id
     return [
@@ -269,9 +272,9 @@ def plan(
 class Changes:
     """The records since a group's last commit: read them within ``with``, which commits at its end.
 
-    Nothing is committed if the block raises, if not all was pulled, if another run has committed before this
-    block ends, or if a topic was recreated: then the next run reads it again. Runs that end at the same
-    moment may all commit; each of them has then read the same rows.
+    Nothing is committed if the block raises, if not all rows were read, if another run has committed before
+    this block ends, or if a topic was recreated: the next run then reads the rows again. Runs that end at the
+    same moment may all commit, and have then read the same rows.
     """
 
     def __init__(

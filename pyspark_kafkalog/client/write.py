@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,12 +20,10 @@ from pyspark_kafkalog.write.completing import TaskNews, complete
 from pyspark_kafkalog.write.counting import write_counting_of
 from pyspark_kafkalog.write.listening import listening_of
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import write_rows
+from pyspark_kafkalog.write.rows import slices_to_encode, write_rows
 from pyspark_kafkalog.write.splitting import splitting_of
 from pyspark_kafkalog.write.values import written_values_of
 
-_MOST_ROWS = 1 << 16
-"""The most rows that are encoded at once."""
 _log = logging.getLogger("pyspark_kafkalog")
 
 
@@ -55,7 +53,7 @@ def write(options: Mapping[str, str], rows: Any, numbered: tuple[QueryBatch, Pla
         ):
             router = Router.to_sink(task, settings)
             try:
-                for found in _sliced(arrow_batches) if is_encoded else arrow_batches:
+                for found in slices_to_encode(arrow_batches) if is_encoded else arrow_batches:
                     records = records_of(found)
                     written += records.num_rows
                     found_time = write_rows([records], router, task, splitter=splitter, count=count)
@@ -112,13 +110,6 @@ def _batches(rows: Any) -> Iterable[pa.RecordBatch]:
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
         raise _not_arrow("rows as an Arrow table or record batches", rows)
     return map(_checked, rows)
-
-
-def _sliced(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches whose columns of bytes stay below 2 GiB, unless rows are large."""
-    for found in arrow_batches:
-        for first in range(0, found.num_rows, _MOST_ROWS):
-            yield found.slice(first, _MOST_ROWS)
 
 
 def _checked(batch: Any) -> pa.RecordBatch:

@@ -102,7 +102,7 @@ def value_bounds(column: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     offsets, validity, data = binary_column(column)
     starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     if validity.size:
-        sizes[~np.unpackbits(validity, count=len(column), bitorder="little").astype(bool)] = -1
+        sizes[~valid_rows(column)] = -1
     return data, starts, sizes
 
 
@@ -116,6 +116,14 @@ def int64_column(column: pa.Array) -> np.ndarray:
     if not pa.types.is_int64(column.type):
         raise TypeError(f"Expected an int64 column, got {column.type}")
     return np.frombuffer(column.buffers()[1] or b"", np.int64)[column.offset :][: len(column)]
+
+
+def valid_rows(column: pa.Array) -> np.ndarray:
+    """Whether each row is not null, as bools."""
+    validity = validity_of(column)
+    if not validity.size:
+        return np.ones(len(column), bool)
+    return np.unpackbits(validity, count=len(column), bitorder="little").view(bool)
 
 
 def _offsets(column: pa.Array) -> np.ndarray:

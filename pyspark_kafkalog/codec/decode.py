@@ -88,7 +88,7 @@ def decode(
     :raises CorruptRecordError: at the first invalid record batch, after the rows before it, unless
         ``on_corrupt`` is given; always at a record whose timestamp does not fit the column
         ``timestamp``, if that is in ``schema``, as in Spark's Kafka source.
-    :raises OversizedRecordError: at a record that is larger than ``limits`` allow, always, before the rows of
+    :raises OversizedRecordError: always, at a record that is larger than ``limits`` allow, before the rows of
         its record batch.
     :raises OptionError: if ``schema`` has another column or type.
     """

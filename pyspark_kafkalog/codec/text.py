@@ -153,6 +153,32 @@ class Choices:
         kernels.put_choices(self._numbers, self._offsets, self._data, at, out)
 
 
+class OfRows:
+    """Parts that only some rows have.
+
+    :param rows: their numbers, in rising order.
+    :param parts: see :func:`joined_texts`, of these rows.
+    """
+
+    def __init__(self, rows: np.ndarray, parts: Sequence[bytes | pa.Array | Part]) -> None:
+        self._rows = rows
+        self._parts = [_part(part) for part in parts]
+
+    def measure(self, sizes: np.ndarray) -> None:
+        """See :meth:`Part.measure`."""
+        of_rows = sizes[self._rows]
+        for part in self._parts:
+            part.measure(of_rows)
+        sizes[self._rows] = of_rows
+
+    def put(self, at: np.ndarray, out: np.ndarray) -> None:
+        """See :meth:`Part.put`."""
+        of_rows = at[self._rows]
+        for part in self._parts:
+            part.put(of_rows, out)
+        at[self._rows] = of_rows
+
+
 class _Texts:
     def __init__(self, column: pa.LargeBinaryArray) -> None:
         texts = pc.fill_null(column, b"") if column.null_count else column

@@ -606,10 +606,10 @@ _MEMBERS = COUNT._replace(
 class Group:
     """A consumer group. ``state`` is Kafka's (Empty, Stable, PreparingRebalance, Dead, ...).
 
-    The state is empty, and ``members`` None, if the place does not say, or the group can't be read: then
-    ``note`` says why. Groups that the place does not list have a row whose ``group`` is empty.
-    ``protocol_type`` is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is
-    the assignor's name, ``coordinator`` a broker's id, -1 in a directory.
+    ``state`` is empty and ``members`` None if the place does not tell them, or the group can't be read: then
+    ``note`` says why. Groups that the place can't list have a row whose ``group`` is empty. ``protocol_type``
+    is ``consumer`` for consumers and empty for a group that only commits, ``protocol`` is the assignor's
+    name, ``coordinator`` a broker's id, -1 in a directory.
     """
 
     group: str = field(metadata=column(STRING, "GROUP"))
@@ -625,9 +625,9 @@ class Group:
 class BrokerState:
     """A broker, where it listens for this client, and whether it answers; if not, ``note`` says why.
 
-    ``version`` is the Kafka whose APIs it has, even if it is other software. Of a broker that has replicas,
-    but that the cluster does not list, only that is known. ``is_controller`` is None if no broker says who
-    it is; the controller of KRaft may be a node that is not a broker.
+    ``version`` is the Kafka whose APIs it has, even if it is other software. Nothing more is known of a
+    broker that has replicas, but that the cluster does not list. ``is_controller`` is None if no broker says
+    who it is; the controller of KRaft may be a node that is not a broker.
     """
 
     id: int = field(metadata=column(INT, "ID"))

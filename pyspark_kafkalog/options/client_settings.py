@@ -31,10 +31,11 @@ REFUSED_READING: Mapping[str, str] = {
     "kafka.auto.offset.reset": "Set startingOffsets to earliest or latest instead: once smallest or largest.",
     "kafka.key.deserializer": _BYTES,
     "kafka.value.deserializer": _BYTES,
-    "kafka.enable.auto.commit": "Leave it out: Spark keeps track of what is read. To commit it to a"
+    "kafka.enable.auto.commit": "Leave it out: Spark's checkpoint has the offsets. To commit them to a"
     " group, too, set commitOffsets.",
     "kafka.interceptor.classes": _INTERCEPTORS,
-    "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never has them.",
+    "kafka.exclude.internal.topics": "Name internal topics by subscribe or assign: a pattern never matches"
+    " them.",
     **_REFUSED,
 }
 """Settings that a reader refuses (the first five like Spark's source), each with what to do instead."""
@@ -65,7 +66,8 @@ _BOOTSTRAP = (
 )
 _TICKETS = "Tickets come from a keytab at each login, or from outside: nothing here renews them."
 _RENEWAL = (
-    "A token is renewed at the first login after 80 % of its life. If that fails, it is used until it ends."
+    "A token is renewed at the first login after 80 % of its life. If that fails, the old one is used until"
+    " it expires."
 )
 _CHECKED = "Brokers check tokens."
 _SHARE = "There are no share groups here."

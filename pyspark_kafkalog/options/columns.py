@@ -37,6 +37,8 @@ class Ways(NamedTuple):
     """Says how all rows get a topic."""
     add: str
     """An expression that adds the column value."""
+    nest: str
+    """An expression that makes the column value of all columns."""
 
 
 RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
@@ -142,6 +144,7 @@ def check_written_columns(
     *,
     topic: str | None,
     written: Collection[str] = (),
+    value_format: str | None = None,
     ways: Ways | None = None,
 ) -> None:
     """Refuse rows that cannot be records, before any work starts, and log once which columns are ignored.
@@ -149,10 +152,11 @@ def check_written_columns(
     :param columns: name -> Spark type, as ``simpleString`` writes it.
     :param topic: the option ``topic``; with it the column is not needed.
     :param written: the columns that are a part of the key or the value, too.
+    :param value_format: how values are encoded; None: not at all.
     :param ways: those of the user's library; by default Spark's.
     :raises OptionError: naming the column and its possible types, or the column that it probably is.
     """
-    rename, drop, convert, name_topic, add = ways or IN_SPARK
+    rename, drop, convert, name_topic, add, nest = ways or IN_SPARK
     ignored = [name for name in columns if name not in SINK_FIELDS]
     near = {name: column for name in ignored if name not in written and (column := _slip_of(name))}
     if "value" not in columns:
@@ -163,7 +167,10 @@ def check_written_columns(
             )
         raise OptionError(
             "Required column 'value' not found",
-            hint=f"Add one, for example with {add}.",
+            hint=f"Add one, for example with {add}, or with all columns in it: {nest} and the option"
+            " value.format=json."
+            if value_format is None
+            else f"Add one for value.format={value_format}, for example with all columns in it: {nest}.",
         )
     for name, column in near.items():
         if column not in columns and not (column == "topic" and topic is not None):
@@ -272,8 +279,8 @@ IN_SPARK = Ways(
     "df.drop({!r})",
     _to_written,
     "Add .option('topic', 'name')",
-    "df.selectExpr('CAST(id AS string) AS value'), or with all columns in it:"
-    " df.selectExpr('struct(*) AS value') and the option value.format=json",
+    "df.selectExpr('CAST(id AS string) AS value')",
+    "df.selectExpr('struct(*) AS value')",
 )
 """The expressions for a DataFrame."""
 

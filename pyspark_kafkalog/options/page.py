@@ -18,10 +18,10 @@ from pyspark_kafkalog.options.table import SECTIONS, VIEW_USES, Option, Use, Whe
 _INTRO = """\
 # Options
 
-Names, values and defaults are those of Spark's Kafka source and sink, of Kafka's clients and topics, and, for
-large messages, of LinkedIn's clients, unless an option says otherwise. Names are case-insensitive. An unknown
-option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning, once per
-process.
+Unless an option says otherwise, names, values and defaults are those of Spark's Kafka source and sink, of
+Kafka's clients and topics, and, for large messages, of LinkedIn's clients. Names are case-insensitive. An
+unknown option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning, once
+per process.
 
 The small print of an option says
 
@@ -48,8 +48,8 @@ producer's settings on a read, and for a consumer's on a write. A line at DEBUG 
 _OLD = """\
 ## Old names of settings
 
-Kafka's first clients, before 0.9, and partly librdkafka have these names, which are refused with and without
-`kafka.`. The error says what to do, as here:
+Kafka's clients before 0.9 had these names, and librdkafka has some of them. They are refused, with and
+without `kafka.`. The error says what to do, as here:
 """
 _PLACES = {Where.DIRECTORY: ["log directories only"], Where.BROKERS: ["brokers only"], Where.ANY: []}
 _MOST = 2 / 3

@@ -76,7 +76,7 @@ class Selection:
 
     With none of these, all topics that are not internal.
 
-    ``pattern`` is for ``re.search`` with ``re.ASCII``. Topics of which the whole name matches a pattern of
+    ``pattern`` is for ``re.search`` with ``re.ASCII``. Topics whose whole names match a pattern of
     ``exclude`` are left out (MirrorMaker's DefaultTopicFilter).
     """
 

@@ -218,15 +218,15 @@ SECTIONS = (
         Option("startingOffsetsByCommittedStrategy", _READ,
                one_of("auto", "earliest", "latest", "error"), "auto",
                "Where a partition starts if the group has committed nothing for it: `earliest`, `latest`,"
-               " `error`, or `auto`. `auto` starts as without a group, but is an error if the group has"
-               " committed nothing at all, as with a misspelt name."),
+               " `error`, or `auto`. `auto` starts where a query without a group would, but fails if the"
+               " group has committed nothing at all: its name may be misspelt."),
         Option("endingOffsets", _BATCH,
                offsets_or({"earliest": EARLIEST, "latest": LATEST, "planned": PLANNED}), "latest",
-               "`latest`, `planned`, or JSON as for `startingOffsets`, exclusive. `planned` is `latest` when"
-               " the query is planned, so that a task that Spark runs again reads the same records."),
+               "`latest`, `planned`, or JSON as for `startingOffsets`, exclusive. `planned` looks `latest`"
+               " up once, when the query is planned. A task that runs again then reads the same records."),
         Option("startingTimestamp", _READ, moment, None,
-               "Milliseconds, or `2026-01-31T12:00:00Z` (UTC without a zone), or a time before the query is"
-               " planned, such as `-1h` or `-2d`. Takes precedence over the two other starting options."),
+               "Milliseconds, `2026-01-31T12:00:00Z` (UTC if it has no zone), or how long before the query"
+               " is planned, such as `-1h` or `-2d`. Takes precedence over the two other starting options."),
         Option("startingOffsetsByTimestamp", _READ, moments, None,
                'A time for each partition, `{"topicA":{"0":1700000000000,"1":"-1h"}}`, in the forms of'
                " `startingTimestamp`. Takes precedence over `startingOffsets`."),
@@ -250,29 +250,31 @@ SECTIONS = (
         Option("failOnDataLoss", _READ, boolean, "true",
                "`false`: log a warning and continue where records are gone or corrupt."),
         Option("minPartitions", _READ | Use.BATCHES_VIEW, integer(1), None,
-               "About the least number of tasks. The largest partitions are divided first. If there are more"
-               " partitions than this, small ones share tasks."),
+               "The least number of tasks, approximately. The largest partitions are divided first. If"
+               " there are more partitions than this, small ones share tasks."),
         Option("maxPartitions", _READ, integer(1), None,
-               "The most tasks. If there would be more, each reads several partitions one after the other, in"
-               " about equal shares of bytes. Partitions that one broker leads go together, so that a task"
-               " connects to few brokers. It can't be lower than `minPartitions`, or given with"
+               "The most tasks. If there would be more, each reads several partitions one after the other,"
+               " in about equal shares of bytes. Partitions that one broker leads go together, so that a"
+               " task connects to few brokers. It can't be lower than `minPartitions`, or be given with"
                " `maxRecordsPerPartition`."),
         Option("maxRecordsPerPartition", _READ, integer(1, MAX_LONG), None, "The most offsets in one task."),
         Option("kafka.isolation.level", _READ,
                one_of_these({"read_uncommitted": False, "read_committed": True}), "read_uncommitted",
                "`read_committed` hides aborted transactions and stops before open ones."),
         Option("checkCrcs", _READ | Use.BATCHES_VIEW, boolean, "true",
-               "Verify the checksum of every record batch. A view of batches shows `valid` only then."),
+               "Verify the checksum of every record batch. The view `batches` needs it for the column"
+               " `valid`."),
         Option("maxRecordBytes", _READ | Use.ADMIN, size_in_bytes, "256m",
-               "The most bytes of a record in a batch that decompresses to more than 16 MiB. A larger record"
-               " fails the read, even with `failOnDataLoss=false`: see [Memory](performance.md#memory)."),
+               "The largest record, in bytes, that a batch of more than 16 MiB (decompressed) may have. A"
+               " larger one fails the read, even with `failOnDataLoss=false`: see"
+               " [Memory](performance.md#memory)."),
     ),
     Section(
         "Streams",
         Option("maxOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
-               "About the most offsets in one micro-batch."),
+               "The most offsets in one micro-batch, approximately."),
         Option("maxBytesPerTrigger", _STREAM, size_in_bytes, None,
-               "About the most bytes in one micro-batch, as stored, such as `64m`."),
+               "The most stored bytes in one micro-batch, approximately, such as `64m`."),
         Option("minOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
                "Wait until this many offsets are unread. `Trigger.AvailableNow` does not wait."),
         Option("maxTriggerDelay", _STREAM, milliseconds, "15m",
@@ -282,16 +284,17 @@ SECTIONS = (
                " trigger (see [Spark versions](spark-versions.md)). Don't use it with `Trigger.AvailableNow`"
                " or `Once`, which would end before everything is read. It has no effect on other versions."),
         Option("checkpointLocation", _STREAM | _WRITE, location, None,
-               "The query's checkpoint. If the reader gets it as well, it stores its start offsets, the ids"
-               " of its topics, and how far it has read their logs there. It then commits to its group as"
-               " soon as a micro-batch is complete."),
+               "The query's checkpoint. Give it to the reader, too. The reader then stores in it its start"
+               " offsets, the ids of its topics and how far it has read their logs, and commits to its"
+               " group as soon as a micro-batch is complete."),
     ),
     Section(
         "Consumer groups",
         Option("kafka.group.id", _READ | _WRITE | Use.GROUP_OFFSETS_VIEW | Use.GROUPS_VIEW, group_id, None,
                "Consumer group. A stream commits the offsets of each finished micro-batch to it, and joins it"
-               " only with `groupMembership`. A view shows only these groups, separated by commas. A write"
-               " needs the group for `commitSourceOffsets`."),
+               ' only with `groupMembership`. A batch read commits nothing, as with `format("kafka")`: use a'
+               " stream with `Trigger.AvailableNow`, or `kafkalog offsets reset`. A view shows only these"
+               " groups, separated by commas. A write needs the group for `commitSourceOffsets`."),
         Option("commitOffsets", _STREAM, one_of("true", "false", "required"), None,
                "`true`, `false`, or `required`, with which a failed commit ends the query. Default: `true`"
                " with a group. It can't be `false` with `groupMembership`."),
@@ -320,10 +323,10 @@ SECTIONS = (
                  " decide the assignor, the session timeout and the heartbeat interval."),
         _member("kafka.group.remote.assignor", _STREAM, unless_blank(stripped), None,
                  "With `kafka.group.protocol=consumer`: the brokers' assignor to use, such as `uniform` or"
-                 " `range`. Default: the first one of the brokers."),
+                 " `range`. Default: the first of the brokers' list."),
         _member("kafka.partition.assignment.strategy", _STREAM, assignors, "range,cooperative-sticky",
                  "With `groupMembership`: `range`, `roundrobin`, `cooperative-sticky`, or Kafka's class"
-                 " names, separated by commas, the preferred first. The members must have one in common."),
+                 " names, separated by commas, preferred first. The members must have one in common."),
         _member("kafka.group.instance.id", _STREAM, group_instance_id, None,
                  "With `groupMembership`: a name that no other member has. Then a restart within the session"
                  " timeout moves no partition."),
@@ -371,7 +374,7 @@ SECTIONS = (
         Option("max.message.segment.bytes", _WRITE, integer(1), "800000",
                "With `large.message.enabled`: values of more bytes are cut into message segments."),
         Option("header.timestamp.enabled", _WRITE, boolean, "true",
-               "With `large.message.enabled`: add each record's timestamp as a header `_t`, too."),
+               "With `large.message.enabled`: also write each record's timestamp, as the header `_t`."),
         Option("li.record.header.enable", _WRITE, boolean, "false",
                "With `large.message.enabled`: describe a message segment only in its header `_lm`, not in"
                " its value."),
@@ -411,50 +414,50 @@ SECTIONS = (
     Section(
         "Values as columns",
         Option("value.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
-               "The encoding of values, and before a hyphen the registry of their schemas: the column `value`"
-               " has the decoded values ([how](typed-values.md)). A write encodes it. One of"
+               "The encoding of values; a name before a hyphen is the registry of their schemas. A read"
+               " decodes values into the column `value`, a write encodes it ([how](typed-values.md)). One of"
                f" {', '.join(f'`{name}`' for name in VALUE_FORMATS)}."),
         Option("value.schema", _DECODING, unless_blank(as_given), None,
                "The schema of the column: Avro's as JSON, the text of a `.proto` file or its descriptors in"
-               " base64, a JSON Schema; to read JSON also its fields as Spark's DDL. The default is the"
+               " base64, or a JSON Schema; to read JSON, also fields in Spark's DDL. The default is the"
                " registry's newest schema for the topic, and for `json` the type of the column in the"
                " DataFrame's schema."),
         Option("value.message", _DECODING, not_blank(stripped), None,
-               "The name of the Protobuf message, with its package or without it. Default: the only one of"
-               " the schema, or with a registry the first one."),
+               "The name of the Protobuf message, with its package or without it. Default: the schema's"
+               " only message, or its first one if it is from a registry."),
         Option("key.format", _DECODING, one_of(*VALUE_FORMATS, hint=_OTHER_FORMATS), None,
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("key.message", _DECODING, not_blank(stripped), None, "The same for the column `key`."),
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
-               "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls, or of the"
-               " fields of JSON that could be read. `FAILFAST`: an error that names its place."),
+               "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls; from JSON,"
+               " one of the fields that could be read. `FAILFAST`: an error that names its place."),
         Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
                "The field that gets the text of JSON that can't be decoded, if the schema has this field."),
         Option("timeZone", _READ, unless_blank(stripped), None,
                "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
                " without Spark UTC."),
         Option("recursive.fields.max.depth", _READ, integer(-1, 10, {-1: 0}), "0",
-               "How deep a Protobuf message that contains itself is read, up to 10: with `1` the fields in"
-               " which it does are left out. `0`: such a message is refused."),
+               "How many levels of a Protobuf message that contains itself are read, up to 10. `1` leaves"
+               " out the fields that contain it; `0` refuses the message."),
         Option("enums.as.ints", _READ, boolean, "false",
                "Read enums of Protobuf as their numbers, instead of their names."),
         Option("emit.default.values", _READ, boolean, "false",
-               "Read fields of Protobuf that are not written, as they have their default, as that instead of"
-               " null."),
+               "Protobuf does not write fields that have their default. `true`: read these as their"
+               " default, not as null."),
         Option("upcast.unsigned.ints", _READ, boolean, "false",
                "Read unsigned numbers of Protobuf as `bigint` and `decimal(20,0)`, which hold them all."),
         Option("unwrap.primitive.wrapper.types", _READ, boolean, "false",
                "Read Protobuf's wrappers, such as `Int64Value`, as their value instead of a struct."),
         Option("retain.empty.message.types", _READ, boolean, "false",
-               "Read Protobuf messages without fields as a struct of a dummy field, instead of leaving them"
-               " out."),
+               "Read Protobuf messages without fields as a struct with a dummy field, instead of leaving"
+               " them out."),
         Option("convert.any.fields.to.json", _READ, boolean, "false",
                "Read `google.protobuf.Any` as the JSON of its message, instead of a struct of its type and"
-               " bytes. The schema, or one that it imports, must have the message."),
+               " bytes. The schema, or one that it imports, must define the message."),
         Option("includeSchemaId", _READ, boolean, "false",
-               "Read the columns `schemaId` and `schemaGuid`, the key of the schema of each value in a format"
-               " of a registry, and `keySchemaId` and `keySchemaGuid` for such keys."),
+               "Read the columns `schemaId` and `schemaGuid`, which name the registry's schema of each"
+               " value, and `keySchemaId` and `keySchemaGuid`, which name that of each key."),
         Option("includeCorrupt", _READ, boolean, "false",
                "Read the column `corrupt`: the whole record, with the reason, if its key or value can't be"
                " decoded, and otherwise null ([how](dead-letters.md)). It needs `PERMISSIVE`."),
@@ -463,8 +466,9 @@ SECTIONS = (
                " `false` a write uses `value.schema`, which the registry must have, or the topic's newest"
                " schema."),
         Option("value.schema.id.serializer", _WRITE, _SCHEMA_IDS, None,
-               "Where the key of a value's schema is: `PrefixSchemaIdSerializer`, the default, writes its id"
-               " before the value; `HeaderSchemaIdSerializer` its GUID into the header `__value_schema_id`."),
+               "How a value names its schema. `PrefixSchemaIdSerializer`, the default, writes the schema's"
+               " id before the value; `HeaderSchemaIdSerializer` writes its GUID into the header"
+               " `__value_schema_id`."),
         Option("key.schema.id.serializer", _WRITE, _SCHEMA_IDS, None, "The same for the column `key`."),
         Option("value.subject.name.strategy", _DECODING, _STRATEGIES, TOPIC_STRATEGY,
                "Which subject of a Confluent registry has the schema: `TopicNameStrategy` (`orders-value`),"
@@ -492,15 +496,15 @@ SECTIONS = (
                "PEM file of the authorities to trust for the registry, on every machine."
                " Default: the system's."),
         Option("schema.registry.ssl.keystore.location", _DECODING, unless_blank(location), None,
-               "PEM file of the certificate chain and private key that the registry gets, on"
-               " every machine."),
+               "PEM file of the client's certificate chain and private key for the registry, on every"
+               " machine."),
         Option("schema.registry.ssl.key.password", _DECODING, as_given, None,
                "The password of that private key."),
         Option("apicurio.registry.url", _DECODING, unless_blank(as_given), None,
                "URLs of an Apicurio Registry's own API, such as `https://host:8080/apis/registry/v3`, in"
                " place of `schema.registry.url`. Logins and TLS are as above."),
         Option("apicurio.registry.use-id", _DECODING, one_of("contentId", "globalId"), "contentId",
-               "Which of Apicurio's ids is before values. A header says it itself."),
+               "Which of Apicurio's ids stands before values. A header names its kind of id itself."),
         Option("region", _DECODING, unless_blank(stripped), None,
                "The region of an AWS Glue Schema Registry. Default: the one that the AWS SDK finds, which"
                " also finds the credentials."),
@@ -539,9 +543,9 @@ SECTIONS = (
                  "Folder (path or URI) for rows that wait for the commit. The driver and all workers must see"
                  " it. Default: the checkpoint, or, on a single machine, its folder for temporary files."),
         Option("failOnMissingMarker", _WRITE, boolean, "true",
-               "`false`: write a batch even if it is unknown whether it was written, because the cluster or"
-               " the directory has lost this or is older than the checkpoint, or because the checkpoint can't"
-               " be read."),
+               "`false`: write a batch even if nothing tells whether it was already written. That is so if"
+               " the cluster or directory has lost its marker or is older than the checkpoint, or if the"
+               " checkpoint can't be read."),
         _once("commitSourceOffsets", _WRITE, one_of("false", "transaction"), "false",
                  "`transaction`: commit the offsets that the micro-batch has read to `kafka.group.id`, in the"
                  " transaction of its rows. The source must read the sink's cluster without"
@@ -575,15 +579,17 @@ SECTIONS = (
                    "Age of a segment's newest record at which the segment is deleted; -1: never"
                    " ([how](retention.md)). Default: the topic's own, else never."),
         _directory("retention.bytes", _WRITE, integer(-1, MAX_LONG), None,
-                   "Bytes of a partition above which its oldest segments are deleted; -1: any number. Default"
+                   "Bytes of a partition above which its oldest segments are deleted; -1: no limit. Default"
                    " as for `retention.ms`."),
         _directory("cleanup.policy", _WRITE, some_of("delete", "compact"), None,
-                   "`delete`, `compact` or both. Without `delete`, `retention.ms` and `retention.bytes` have"
-                   " no effect. With `compact` commits [compact](compaction.md#while-writing), and each row"
-                   " needs a key, even if only the topic says so. Default: the topic's own, else `delete`."),
+                   "`delete`, `compact` or both. Without `delete`, `retention.ms` and `retention.bytes`"
+                   " have no effect. With `compact`, here or in the topic, commits"
+                   " [compact](compaction.md#while-writing), and each row needs a key. Default: the topic's"
+                   " own, else `delete`."),
         _directory("deletePolicy", _WRITE, import_path, None,
-                   "Import path `package.module:function` of a function that names segments to delete, beside"
-                   " `retention.ms` and `retention.bytes` ([how](retention.md#a-policy-of-your-own))."),
+                   "Import path `package.module:function` of a function that names more segments to delete"
+                   " than `retention.ms` and `retention.bytes` do"
+                   " ([how](retention.md#a-policy-of-your-own))."),
     ),
     Section(
         "Connecting to brokers",
@@ -617,7 +623,7 @@ SECTIONS = (
     Section(
         "Reading from brokers",
         _brokers("kafkaConsumer.pollTimeoutMs", _READ_OR_INSPECT, integer(1, MAX_LONG), "120000",
-                 "How long a task continues while its fetches get no answer."),
+                 "How long a task goes on asking while its fetches get no answer."),
         _brokers("fetchOffset.numRetries", _READ_OR_INSPECT, integer(1), "3",
                  "The most attempts to look up offsets."),
         _brokers("fetchOffset.retryIntervalMs", _READ_OR_INSPECT, integer(0, MAX_LONG), "1000",
@@ -627,13 +633,13 @@ SECTIONS = (
         _brokers("kafka.fetch.max.wait.ms", _READ_OR_INSPECT, integer(0), "500",
                  "The longest that a broker holds a fetch back."),
         _brokers("kafka.fetch.max.bytes", _READ_OR_INSPECT, integer(0), "52428800",
-                 "About the most bytes of a fetch."),
+                 "The most bytes of a fetch, approximately."),
         _brokers("kafka.max.partition.fetch.bytes", _READ_OR_INSPECT, integer(0), "8388608",
-                 "About the most bytes of one partition in a fetch (Kafka's default: 1 MiB)."),
+                 "The most bytes of one partition in a fetch, approximately (Kafka's default: 1 MiB)."),
         _brokers("kafka.client.rack", _READ_OR_INSPECT, rack, "",
                  "The rack of the readers, which fetch from a replica in the same rack. To give each worker"
-                 " its own rack, name an environment variable (`env:NAME`), a cloud whose metadata tell the"
-                 " zone (`aws`, `gcp` or `azure`), or a function that returns the rack"
+                 " its own rack, name an environment variable (`env:NAME`), a cloud whose metadata service"
+                 " tells the zone (`aws`, `gcp` or `azure`), or a function that returns the rack"
                  " (`package.module:function`)."),
         _brokers("kafka.check.crcs", _READ_OR_INSPECT, boolean, "true",
                  "The same as `checkCrcs`, which takes precedence."),
@@ -643,8 +649,8 @@ SECTIONS = (
         _brokers("kafka.acks", _WRITE, one_of_these({"all": -1, "-1": -1, "0": 0, "1": 1}), "all",
                  "`all`, `1` (the leader) or `0` (no acknowledgement)."),
         _brokers("kafka.enable.idempotence", _WRITE, boolean, "true",
-                 "A repeated request adds no record twice. This is turned off by other `acks`, by no"
-                 " `retries`, or by more than 5 requests in flight."),
+                 "A repeated request adds no record twice. Idempotence is off with other `acks` than"
+                 " `all`, with `retries` of 0, and with more than 5 requests in flight."),
         _brokers("kafka.compression.type", _WRITE, compression, "none",
                  "`none`, `gzip`, `snappy`, `lz4` or `zstd`."),
         *_levels(_brokers, "kafka.compression"),
@@ -653,8 +659,8 @@ SECTIONS = (
                  " for latency; a task has its rows at hand."),
         _brokers("kafka.max.request.size", _WRITE, integer(0), "1048576", "Bytes of the largest request."),
         _brokers("kafka.linger.ms", _WRITE, integer(0, MAX_LONG), "0",
-                 "Counts only in `kafka.delivery.timeout.ms`. Nothing lingers, since a task has its rows at"
-                 " hand."),
+                 "Nothing lingers, since a task has its rows at hand. The option only counts"
+                 " towards `kafka.delivery.timeout.ms`."),
         _brokers("kafka.buffer.memory", _WRITE, integer(0, MAX_LONG), "33554432",
                  "Bytes that may wait to be acknowledged."),
         _brokers("kafka.max.in.flight.requests.per.connection", _WRITE, integer(1), "5",

@@ -25,12 +25,28 @@ from pyspark_kafkalog.model import (
 )
 from pyspark_kafkalog.model.groups import CommittedOffsets
 from pyspark_kafkalog.options.offsets_json import PLANNED, Offsets
-from pyspark_kafkalog.options.settings import OffsetsOption, ReadOptions
+from pyspark_kafkalog.options.settings import GroupOptions, OffsetsOption, ReadOptions
 from pyspark_kafkalog.options.times import with_iso
 from pyspark_kafkalog.options.user_options import log_once
 from pyspark_kafkalog.read.filters import ALL_ROWS, Bounds, offsets_within
 from pyspark_kafkalog.read.partitions import look_up_partitions, names_of, with_topic_ids
 from pyspark_kafkalog.read.splits import Split, cuts_between, split_ranges, with_decided
+
+_log = logging.getLogger("pyspark_kafkalog")
+
+
+def say_uncommitted(group: GroupOptions, what_commits: str) -> None:
+    """Warn that a batch read commits nothing to its group, whose lag then shows what was read before.
+
+    :param what_commits: the way to read that does.
+    """
+    if group.group_id is not None:
+        _log.warning(
+            "A batch read commits nothing to group %s: its lag stays as it is. %s commits what it has read,"
+            " and kafkalog offsets reset sets the group by hand",
+            group.group_id,
+            what_commits,
+        )
 
 
 def start_from_group(

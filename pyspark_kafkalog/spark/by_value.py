@@ -21,8 +21,8 @@ def by_value(function: Callable[..., Any]) -> str:
 
         reader.option("transform", by_value(mask))
 
-    What the function uses from the notebook goes with it, as it is now; what it imports must be there on the
-    workers. Give it no secrets: an option's value may be seen in Spark's own logs.
+    What the function uses from the notebook goes with it, as it is now; what it imports must be installed on
+    the workers. Give it no secrets: an option's value may be seen in Spark's own logs.
 
     :param function: what the option would name: a function, or anything else that can be called.
     :raises TypeError: if it can't be called, or not pickled.

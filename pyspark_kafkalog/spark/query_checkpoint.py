@@ -65,7 +65,7 @@ class _CalledWithRows:
 
 
 class QueryCheckpoint:
-    """The checkpoint of a streaming query, for both of its ends: Spark tells a Python source nothing of it.
+    """The checkpoint of a streaming query, for both of its ends: Spark does not tell it to a Python source.
 
     ::
 
@@ -73,8 +73,8 @@ class QueryCheckpoint:
         orders = checkpoint.readStream.options(**brokers, subscribe="orders").load()
         query = checkpoint.writeStream(orders).format("console").start()
 
-    :param location: path or URI of the checkpoint. Default: that of a query with this name below
-        ``spark.sql.streaming.checkpointLocation``, where Spark puts it, too.
+    :param location: path or URI of the checkpoint. Default: the folder of ``query_name`` below
+        ``spark.sql.streaming.checkpointLocation``, as in Spark.
     :param query_name: the name of the query; may be left out with a location.
     :raises OptionError: if neither says where the checkpoint is, or ``spark`` isn't a session.
     """

@@ -22,7 +22,7 @@ from pyspark_kafkalog.places import open_groups, open_place
 from pyspark_kafkalog.read.counting import read_counting_of
 from pyspark_kafkalog.read.filters import ALL_ROWS, Comparison, bounds_of, compared
 from pyspark_kafkalog.read.messages import messages_of
-from pyspark_kafkalog.read.offsets import plan_batch, start_from_group
+from pyspark_kafkalog.read.offsets import plan_batch, say_uncommitted, start_from_group
 from pyspark_kafkalog.read.record_sizes import RecordSizes
 from pyspark_kafkalog.read.splits import PARALLELISM, TASK_BYTES, Split, tasks_of
 from pyspark_kafkalog.read.values import values_of
@@ -195,6 +195,7 @@ class LogBatchReader(LogReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The splits; the tasks look up open ends."""
         name_work(self.about)
+        say_uncommitted(self.options.group, "A stream with .trigger(availableNow=True)")
         place = self.open_place()
         with said("Looking up partitions and offsets"):
             messages_of(self.options).check_start(self.options, place)

@@ -78,10 +78,9 @@ class Registration:
 def register(spark: SparkSession) -> Registration:
     """Make every mode of ``format("kafkalog")`` work in a session, however Python was started.
 
-    In a local session, Spark's workers run this process's interpreter from now on, unless
-    ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names one. Elsewhere the cluster's interpreter
-    must have the package. One worker, and the planner that Spark starts beside its driver, are started to see
-    that they have.
+    In a local session, Spark's workers run this process's interpreter from now on, unless ``PYSPARK_PYTHON``
+    or ``spark.pyspark.python`` names one. Elsewhere the cluster's interpreter must have the package. To check
+    this, one worker is started, and the planner that Spark starts beside its driver.
 
     The session becomes the active one of this thread: Spark looks up the sink of a write there. So call this
     in each thread that writes.

@@ -163,7 +163,7 @@ class _Writer:
         """
         with loading():
             from pyspark_kafkalog.write.routing import Router
-            from pyspark_kafkalog.write.rows import write_rows
+            from pyspark_kafkalog.write.rows import slices_to_encode, write_rows
 
         options, context = self._options, _task()
         query = RunningQuery.of(context)
@@ -171,7 +171,7 @@ class _Writer:
         if self._shaping is not None:
             from pyspark_kafkalog.write.columns import Shaped
 
-            rows = map(Shaped(options, *self._shaping), filter(len, rows))
+            rows = map(Shaped(options, *self._shaping), slices_to_encode(rows))
         attempt = TaskAttempt(context.stageId(), context.partitionId(), context.attemptNumber())
         listening, awaits_commit = listening_of(options), self._sink.needs_commit
         with (

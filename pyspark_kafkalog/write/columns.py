@@ -54,7 +54,13 @@ class Shaped:
         # df.withColumn('value', struct('*')) has each column twice.
         self._written = {part for name in values.encoded for part in _parts(schema, name)}
         try:
-            check_columns(pa.schema(found), self._topic, written=self._written, ways=ways)
+            check_columns(
+                pa.schema(found),
+                self._topic,
+                written=self._written,
+                value_format=values.encoded.get("value"),
+                ways=ways,
+            )
         except OptionError as e:
             if self._transform is None:
                 raise
@@ -116,6 +122,7 @@ def check_columns(
     topic: str | None,
     *,
     written: Collection[str] = (),
+    value_format: str | None = None,
     ways: Ways | None = None,
 ) -> list[str]:
     """The names of the columns in ``schema`` that a sink takes.
@@ -128,7 +135,9 @@ def check_columns(
     names = [name for name in schema.names if name in SINK_FIELDS]
     check_different(names)
     kinds = {field.name: _spark_type(field.type) for field in schema}
-    check_written_columns(kinds, topic=topic, written=written, ways=ways or IN_ARROW)
+    check_written_columns(
+        kinds, topic=topic, written=written, value_format=value_format, ways=ways or IN_ARROW
+    )
     return names
 
 
@@ -153,6 +162,7 @@ IN_ARROW = Ways(
     _to_written,
     "Name it: write(rows, 'orders')",
     'rows.append_column("value", rows["id"].cast(pa.string()))',
+    'rows.append_column("value", rows.to_struct_array())',
 )
 """The expressions for a table of pyarrow."""
 

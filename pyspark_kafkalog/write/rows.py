@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _LEAST_BUFFERED, _MOST_BUFFERED = 1 << 20, 32 << 20
 """Bytes of rows that a task buffers, at least and at most: it touches new memory for them."""
+_MOST_ENCODED = 1 << 16
+"""The most rows that are encoded at once by formats."""
 _FILLS_A_BATCH = 256 << 10
 """Rows of this many bytes fill record batches by themselves."""
 
@@ -128,7 +131,7 @@ def _buffered(
 ) -> Iterator[pa.RecordBatch]:
     buffered: list[pa.RecordBatch] = []
     size, enough = 0, -1
-    for arrow_batch in chain.from_iterable(map(_cut, arrow_batches)):
+    for arrow_batch in chain.from_iterable(map(_slices, arrow_batches)):
         if enough < 0:
             enough = min(max(bytes_that_fill(), _LEAST_BUFFERED), _MOST_BUFFERED)
         if arrow_batch.nbytes > arrow_batch.num_rows * _FILLS_A_BATCH:
@@ -146,9 +149,21 @@ def _buffered(
         yield _joined(buffered)
 
 
-def _cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """``rows`` in slices of about ``_MOST_BUFFERED`` bytes at most, or of one row; none is empty."""
+def slices_to_encode(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in slices that stay small when formats encode them, unless a row is large.
+
+    Escapes take up to six bytes for one, and a boolean of one bit is written with its name.
+    """
+    return chain.from_iterable(_slices(rows, _MOST_ENCODED) for rows in arrow_batches)
+
+
+def _slices(rows: pa.RecordBatch, most: int = sys.maxsize) -> Iterator[pa.RecordBatch]:
+    """``rows`` in slices of about ``_MOST_BUFFERED`` bytes at most, or of one row; none is empty.
+
+    :param most: rows of a slice.
+    """
     count = max(rows.num_rows * _MOST_BUFFERED // max(rows.nbytes, _MOST_BUFFERED), 1)
+    count = min(count, most)
     for first in range(0, rows.num_rows, count):
         yield rows.slice(first, count)
 

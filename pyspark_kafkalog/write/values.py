@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_kafkalog.options.contracts import ExtensionOptions, implementing
@@ -22,9 +22,9 @@ class WrittenValues(ExtensionOptions):
     __slots__ = ()
 
     @property
-    def encoded(self) -> Collection[str]:
-        """The columns of rows that are encoded: ``key``, ``value``."""
-        return ()
+    def encoded(self) -> Mapping[str, str]:
+        """The columns of rows that are encoded, ``key`` and ``value``, each with its format."""
+        return {}
 
     def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[EncodedColumn, ...]:
         """The encoder of each encoded column.

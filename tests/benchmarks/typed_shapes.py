@@ -68,6 +68,8 @@ SHAPES = (
         800_000,
     ),
     Shape("50 fields, half null", _fields(50, "if((id + {}) % 2 = 0, id, null)"), 300_000),
+    Shape("300 fields of which 5 are given", _fields(300, "if({} < 5, id, null)"), 100_000),
+    Shape("300 fields of which each row has 5", _fields(300, "if((id + {}) % 60 = 0, id, null)"), 100_000),
     Shape("500 fields", _fields(500, "id + {}"), 30_000),
 )
 WRITE_BAR, READ_BAR = 0.7, 0.5

@@ -196,6 +196,19 @@ def test_where_a_group_began_is_committed_too(options: Mapping[str, str], topic:
         assert values(changes.read()) == [COUNT]
 
 
+def test_a_read_says_that_it_commits_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kafka, given = connect(str(tmp_path / "logs")), {"kafka.group.id": "etl"}
+    kafka.write(numbered(range(3)), "t", options={"numPartitions": "3"})
+    said = "A batch read commits nothing to group etl: its lag stays as it is. kafka.changes(topic, group="
+    for read in kafka.read, kafka.plan:
+        read("t", options=given)
+        assert caplog.messages.pop().startswith(said)
+        caplog.clear()
+    with kafka.changes("t", group="etl") as changes:
+        changes.read().read_all()
+    assert not caplog.messages
+
+
 def test_a_plan_has_no_open_ends(options: Mapping[str, str], topic: str) -> None:
     kafka = connect(options)
     ends = json.dumps({topic: {"0": -1, "1": 5, "2": -1}})

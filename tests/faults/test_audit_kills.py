@@ -131,7 +131,7 @@ def test_a_directory_killed_at_each_step(runner: Runner, tmp_path: Path) -> None
     at_each_step(runner, Place(tmp_path / "p", None, in_topic=False, rows=200, auditor="ByTenant"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.broker
 def test_brokers_killed_at_each_step_have_the_same_counts_in_a_topic_and_in_a_folder(
     runner: Runner, broker: Broker, tmp_path: Path

@@ -723,6 +723,11 @@ class TestSlips:
         with pytest.raises(OptionError, match=re.escape(hint)):
             check_written_columns(columns, topic="t")
 
+    def test_a_missing_value_is_to_be_of_the_format_that_is_given(self) -> None:
+        with pytest.raises(OptionError, match=r"Add one for value\.format=confluent-avro, ") as caught:
+            check_written_columns({"id": "int"}, topic="t", value_format="confluent-avro")
+        assert "json" not in str(caught.value)
+
 
 @pytest.mark.parametrize("value", ["at-most-once", "exactly_once"])
 def test_a_guarantee_is_checked_where_it_has_no_effect(value: str) -> None:

@@ -142,6 +142,19 @@ def test_sql_reads_a_directory(spark, write):
     assert spark.sql("SELECT count(*) AS n FROM lines").first().n == 2
 
 
+def test_a_batch_read_says_that_it_commits_nothing(write, caplog):
+    """Once for each query that has a group, and what does commit."""
+    options, schema = {"path": write([("1",)])}, StructType.fromDDL("value binary")
+    assert DefaultSource(options).reader(schema).partitions()
+    assert not caplog.messages
+    assert DefaultSource({**options, "kafka.group.id": "etl"}).reader(schema).partitions()
+    assert caplog.messages == [
+        "A batch read commits nothing to group etl: its lag stays as it is. A stream with"
+        " .trigger(availableNow=True) commits what it has read, and kafkalog offsets reset sets the group by"
+        " hand"
+    ]
+
+
 def test_planning_that_takes_long_is_said(write, monkeypatch, capsys):
     def slowly(*_):
         time.sleep(0.5)

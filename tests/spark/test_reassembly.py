@@ -111,7 +111,7 @@ def test_without_message_segments_all_is_as_it_was(spark: SparkSession, tmp_path
     assert state_rows(query) == 0
 
 
-@pytest.fixture(params=["HDFSBacked", "RocksDB"])
+@pytest.fixture(params=["HDFSBacked", pytest.param("RocksDB", marks=pytest.mark.long)])
 def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """Each of Spark's state stores."""
     name, package = "spark.sql.streaming.stateStore.providerClass", "org.apache.spark.sql.execution.streaming"

@@ -18,7 +18,7 @@ from pyspark_kafkalog.extensions.large_messages.options import SplitOptions
 from pyspark_kafkalog.extensions.large_messages.settings import SplitterSettings
 from pyspark_kafkalog.model import ALL_OFFSETS, Encoded, EncodeSettings, TopicPartition
 from pyspark_kafkalog.write.routing import Router
-from pyspark_kafkalog.write.rows import write_rows
+from pyspark_kafkalog.write.rows import slices_to_encode, write_rows
 from tests.codec.decoding import ALL_COLUMNS
 from tests.extensions.large_messages.records import Record, messages, segment
 
@@ -200,3 +200,20 @@ def test_every_message_goes_whole_to_the_partition_of_its_key_in_order(
         if found_segment is not None and record.key == found_segment.id and not with_partitions:
             assert isinstance(record.partition, TopicPartition)
             assert record.partition.partition == (murmur2(record.key) & 0x7FFFFFFF) % 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 200_000), st.integers(0, 3)), max_size=3))
+def test_what_formats_encode_is_small_in_bytes_and_rows(drawn: list[tuple[int, int]]) -> None:
+    arrow_batches = []
+    for rows, size in drawn:
+        texts = pa.array([b"x" * size]).take(pa.array(np.zeros(rows, np.int64)))
+        arrow_batches.append(pa.RecordBatch.from_pydict({"value": texts, "row": pa.array(range(rows))}))
+    slices = list(slices_to_encode(arrow_batches))
+    assert all(0 < found.num_rows <= 1 << 16 for found in slices)
+    given_rows = [row for found in arrow_batches for row in found.column("row").to_pylist()]
+    assert [row for found in slices for row in found.column("row").to_pylist()] == given_rows
+
+
+def test_large_rows_are_encoded_one_by_one() -> None:
+    (found,) = batches(1, rows=10, size=20 << 20)
+    assert [each.num_rows for each in slices_to_encode([found])] == [1] * 10

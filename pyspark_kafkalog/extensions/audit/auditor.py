@@ -36,8 +36,8 @@ class AuditedTask(NamedTuple):
     """The task whose messages are audited: its share of a micro-batch, or of a batch job.
 
     ``side`` is ``producer`` or ``consumer``. ``query`` and ``batch`` are the ids of a stream and its
-    micro-batch; a batch job has a random ``query``, and None. ``share`` names the task's share within the
-    batch, and stays the same when the task is run again.
+    micro-batch; a batch job has a random ``query``, and no ``batch``. ``share`` names the task's share within
+    the batch, and stays the same when the task is run again.
     """
 
     side: str
@@ -98,17 +98,17 @@ class Auditor(ABC):
 
     @abstractmethod
     def audit(self, partition: TopicPartition, records: pa.RecordBatch) -> None:
-        """See messages of one partition, before they are sent or as they are handed on.
+        """See messages of one partition, before a write sends them or as a read returns them.
 
         :param records: the columns asked for: key and value (binary), headers (list of structs of key and
-            value), timestamp (ms, UTC; also there if it costs nothing); and ``bytes`` (int64), the size of
-            key and value as far as they are read.
+            value), timestamp (ms, UTC; sometimes there unasked); and ``bytes`` (int64), the size of key and
+            value as far as they are read.
         """
 
     def dropped(self, topic: str, reason: str, sizes: NDArray[np.int64]) -> None:  # noqa: B027
         """See large messages that a reader drops, as some of their segments are missing.
 
-        :param sizes: the bytes of what it had of each.
+        :param sizes: the bytes of each message that the reader had.
         """
 
     @abstractmethod
@@ -156,7 +156,7 @@ class CountingAuditor(Auditor):
     def audit_keys(self, partition: TopicPartition, records: pa.RecordBatch) -> pa.Array | None:
         """The categories of many messages: a string or null for each row; None if no message has one.
 
-        The fast way, for a class that computes them from Arrow's columns. Otherwise it calls
+        The fast way, for a class that computes them from Arrow's columns. By default this calls
         :meth:`audit_key` for each row.
 
         :param records: as :meth:`Auditor.audit` gets them.

@@ -45,9 +45,9 @@ def audit_counts(options: Mapping[str, str]) -> pa.Table:
         audit_counts({"path": "/audit"})
         audit_counts({"kafka.bootstrap.servers": "host:9092", "subscribe": "audits"})
 
-    Each count is there once: that of a task's last run, and of a write that awaits its commit only what was
-    committed. Columns: ``side``, ``topic``, ``kind``, ``auditKey``, ``bucketStart``, ``bucketEnd`` (µs, UTC),
-    ``messages``, ``bytes``, ``query``, ``batch``.
+    Each count is there once. For a task its last run counts, and for a write that awaits its commit only what
+    was committed. Columns: ``side``, ``topic``, ``kind``, ``auditKey``, ``bucketStart``, ``bucketEnd`` (µs,
+    UTC), ``messages``, ``bytes``, ``query``, ``batch``.
 
     :param options: ``path``, the ``auditLocation``; or ``subscribe``, the ``auditTopic``, with the options of
         its cluster, or with ``path`` of a log directory that has a copy of it.

@@ -28,8 +28,8 @@ class WriteShare(NamedTuple):
 class BatchEvent(NamedTuple):
     """An event of one record batch.
 
-    ``number`` is its place among those that its task has for the partition, from 0; ``bytes`` its size as it
-    is stored. ``time`` is that of the event, in ms since the epoch; ``attempts`` says how often the batch was
+    ``number`` is its place, from 0, among the batches of its task for the partition; ``bytes`` is its stored
+    size. ``time`` is that of the event, in ms since the epoch; ``attempts`` says how often the batch was
     sent, and ``broker`` to which one last (None: to none). An acknowledgement has ``base_offset``, the offset
     of the first record (-1 if it is not known, as with ``acks=0``); ``append_time``, ms since the epoch, if
     the topic has LogAppendTime (else -1); and ``latency_ms``, the time from the last send until the response
@@ -53,10 +53,10 @@ class BatchEvent(NamedTuple):
 class WriteCallback:
     """Hears what becomes of the record batches of a write. For the option ``callback.class``.
 
-    Write a class with those of these methods that you need; it may inherit the others from here. Each attempt
-    at a task makes an object as ``Class(share)``, with a :class:`WriteShare`, and so does the commit on the
-    driver. All calls of an object come from one thread, one after the other. If it raises anything, that is
-    logged, the object is not called again, and the write goes on. ::
+    Write a class with the methods that you need; it may inherit the others from here. Each attempt at a task
+    makes an object as ``Class(share)``, with a :class:`WriteShare`, and so does the commit on the driver. All
+    calls of an object come from one thread, one after the other. If it raises anything, that is logged, the
+    object is not called again, and the write goes on. ::
 
         from pyspark_kafkalog import BatchEvent, WriteCallback, WriteShare
 
@@ -78,7 +78,7 @@ class WriteCallback:
         """Hear that a batch is about to be sent, for the first time or again."""
 
     def on_acknowledgement(self, batch: BatchEvent) -> None:
-        """Hear that a batch is in the log; in a directory once of all those of a partition."""
+        """Hear that a batch is in the log; in a directory, once for all batches of a partition."""
 
     def on_retry(self, batch: BatchEvent) -> None:
         """Hear that a batch was not acknowledged, and waits to be sent again."""
@@ -93,7 +93,7 @@ class WriteCallback:
         """Hear that the share has ended; nothing follows.
 
         :param metrics: of the share; of a commit that has succeeded, the sum of all.
-        :param error: that ends the task or the commit; None if it has succeeded.
+        :param error: why the task or the commit failed; None if it succeeded.
         """
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields
 class WriteMetrics:
     """Counts of what a write did, of one task or several.
 
-    ``records``, ``batches`` and ``bytes`` are those of record batches that brokers acknowledged, or that
-    were staged for the commit; ``uncompressed_bytes`` is what these batches would have without compression.
-    ``requests`` were sent to brokers; ``retries`` and ``errors`` are record batches: each time that one
-    waited to be sent again, and each that was given up. ``throttle_ms`` sums the times for which brokers
+    ``records``, ``batches`` and ``bytes`` are those of record batches that brokers acknowledged, or that were
+    staged for the commit; ``uncompressed_bytes`` is what these batches would have without compression.
+    ``requests`` counts those sent to brokers, ``retries`` how often a record batch waited to be sent again,
+    and ``errors`` the record batches that were given up. ``throttle_ms`` sums the times for which brokers
     wanted no requests (a quota). ``acknowledgements`` are record batches that brokers acknowledged in
     responses, and the latency of each is the time from its last send until the response was read.
     """

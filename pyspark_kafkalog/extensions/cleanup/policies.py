@@ -22,7 +22,7 @@ class LogSegment:
     base_offset: int
     """No record in it has a lower offset."""
     last_offset: int
-    """No record in it has a higher offset; of an active segment without records it is below the base."""
+    """No record in it has a higher offset; without any record, it is below ``base_offset``."""
     size_in_bytes: int
     """Bytes of its ``.log``."""
     largest_timestamp: int

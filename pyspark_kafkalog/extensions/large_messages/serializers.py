@@ -77,8 +77,8 @@ def in_arrow(function: _Function) -> _Function:
 
     A serializer then gets the topic and a ``pyarrow.RecordBatch`` of segments, with the fields of
     :class:`MessageSegment` as columns, and returns a binary ``pyarrow.Array`` with a value for each. A
-    deserializer gets the topic and a binary array of values, none of them null, and returns a batch with a
-    row for each, whose ``message_id`` is null where the value is not a segment; or None if none is one.
+    deserializer gets the topic and a binary array of values without nulls. It returns a batch with a row for
+    each, whose ``message_id`` is null where the value is not a segment, or None if no value is one.
     """
     function.in_arrow = True  # type: ignore[attr-defined]
     return function

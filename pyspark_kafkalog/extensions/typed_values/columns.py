@@ -12,7 +12,7 @@ from pyspark_kafkalog.codec.buffers import allocate, as_array
 from pyspark_kafkalog.codec.rows import as_utf8
 from pyspark_kafkalog.errors import OptionError, listed
 from pyspark_kafkalog.extensions.typed_values import column_kernels
-from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl, is_in_list_or_map
 from pyspark_kafkalog.extensions.typed_values.table import COUNT, SIZES, VALIDITY, VALUES
 
 _FEW = 32
@@ -230,7 +230,17 @@ def check_part(wanted: pa.DataType, full: pa.DataType, path: str) -> None:
     elif pa.types.is_map(full) and pa.types.is_map(wanted) and wanted.key_type == full.key_type:
         check_part(inner_type(wanted), inner_type(full), f"{path}.value")
     elif wanted != full:
-        raise OptionError(f"Expected {ddl(full)} for {path}, got {ddl(wanted)}")
+        raise OptionError(
+            f"Expected {ddl(full)} for {path}, got {ddl(wanted)}",
+            hint=f"Read it as {ddl(full)}{_conversion(wanted, full, path)}.",
+        )
+
+
+def _conversion(wanted: pa.DataType, full: pa.DataType, path: str) -> str:
+    """The rest of an advice: how a column is converted once it is read, if a cast does it."""
+    if pa.types.is_nested(wanted) or pa.types.is_nested(full) or is_in_list_or_map(path):
+        return ""
+    return f", and convert it then: CAST({path} AS {ddl(wanted)})"
 
 
 class DatumArrays(Arrays):

@@ -54,6 +54,33 @@ def ddl(kind: pa.DataType) -> str:
     return _NAMES.get(kind, str(kind))
 
 
+def is_in_list_or_map(path: str) -> bool:
+    """Whether the path of a value may lead into an array or a map, where no cast by name gets."""
+    return not {"element", "key", "value"}.isdisjoint(path.split(".")[1:])
+
+
+def way_to_convert(path: str, kind: pa.DataType) -> str:
+    """The advice about a column to write, or a field in it, that needs this type."""
+    column, *inner = path.split(".")
+    name = inner[-1] if inner else column
+    cast = f"CAST({name} AS {ddl(kind)})"
+    if not inner:
+        return f"Convert it: {cast}."
+    if is_in_list_or_map(path):
+        return f"Convert it to {ddl(kind)}."
+    return f"Convert it where the struct is made: {cast} AS {name}."
+
+
+def differs(path: str, expected: object, kind: pa.DataType, fitting: pa.DataType | None) -> SchemaError:
+    """The error for a column, or a field in it, whose type is not that of the schema.
+
+    :param expected: the type in the schema, in the schema's words.
+    :param fitting: a type that can be written so; None if no cast gives it.
+    """
+    hint = None if fitting is None or pa.types.is_nested(kind) else way_to_convert(path, fitting)
+    return SchemaError(f"{path}: the schema expects {expected}, the column is {ddl(kind)}", hint=hint)
+
+
 def parse_ddl(text: str) -> pa.DataType:
     """The Arrow type of a type in Spark's DDL, or of the fields of a struct: ``id bigint, name string``.
 

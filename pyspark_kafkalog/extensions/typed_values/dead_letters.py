@@ -32,10 +32,10 @@ def dead_letters(df: DataFrame, topic: str, good: Mapping[str, Column] | None = 
     Key, value, headers and timestamp are as they were. Then come the headers by which Kafka Connect says
     where a dead letter is from, and why it is one.
 
-    :param df: what a reader with ``includeCorrupt=true`` has given: it needs the column ``corrupt``.
+    :param df: rows of a reader with ``includeCorrupt=true``, whose column ``corrupt`` this needs.
     :param topic: where the dead letters go, as the column ``topic``.
-    :param good: what becomes of the other rows, which are left out without it: the sink's columns by name,
-        among them ``topic`` and ``value``. So one write has all rows, and reads them once.
+    :param good: for the other rows, the sink's columns by name, among them ``topic`` and ``value``: one write
+        then has all rows, and reads them once. By default these rows are left out.
     :raises OptionError: for a DataFrame without the column, and for columns that a sink does not take.
     """
     check_rows(df, "dead_letters(rows, 'orders-dead')")

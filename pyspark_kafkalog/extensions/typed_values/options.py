@@ -176,9 +176,9 @@ class WrittenValueOptions(WrittenValues):
         return replace(self, registry=None)
 
     @property
-    def encoded(self) -> Collection[str]:
+    def encoded(self) -> Mapping[str, str]:
         """See :attr:`.values.WrittenValues.encoded`."""
-        return {form.column for form in self.formats}
+        return {form.column: form.format for form in self.formats}
 
     def columns_of(self, options: WriteOptions, given: pa.Schema) -> tuple[ColumnToEncode, ...]:
         """See :meth:`.values.WrittenValues.columns_of`."""

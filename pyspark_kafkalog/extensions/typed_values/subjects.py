@@ -16,6 +16,10 @@ from pyspark_kafkalog.options.settings import ReadOptions
 
 _MAKE_A_STRUCT = "If the schema is of a record, give a struct of its fields: struct(...) AS {}."
 
+_REGISTER_ITS_TYPES = (
+    "With auto.register.schemas=true a schema of the column's own types is registered, if it is compatible."
+)
+
 
 def _subject(
     column: ColumnFormat, registry: RegistryOptions, topic: str, schema: RegisteredSchema | None = None
@@ -93,17 +97,21 @@ def written_schema(
     :raises SchemaRegistryError: if the registry has no schema, refuses one, or does not answer.
     """
 
+    kind, text = column.encoding.upper(), column.schema
+
     def fitting(schema: RegisteredSchema, what: str) -> RegisteredSchema:
         try:
             check_fits(schema, field)
         except SchemaError as e:
             # A struct is the usual value, and its columns are often given as the value by themselves.
             hint = e.hint or (None if pa.types.is_nested(field.type) else _MAKE_A_STRUCT.format(field.name))
+            by_option = "" if values.auto_register else _REGISTER_ITS_TYPES
+            if text is not None:
+                by_option = f"Another {column.column}.schema may fit."
             message = f"Column {field.name!r} can't be written by {what}: {e.message}"
-            raise SchemaError(message, hint=hint) from None
+            raise SchemaError(message, hint=" ".join(filter(None, (hint, by_option)))) from None
         return schema
 
-    kind, text = column.encoding.upper(), column.schema
     if not column.is_registered:
         assert text is not None, "the format needs it"
         return fitting(RegisteredSchema(text, kind), f"{column.column}.schema")

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import list_column
+from pyspark_kafkalog.codec.buffers import list_column, valid_rows
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, as_utf8
 from pyspark_kafkalog.codec.text import (
     TEXT,
     Choices,
     Decimals,
+    OfRows,
     Part,
     base64_strings,
     java_numbers,
@@ -32,6 +33,8 @@ from pyspark_kafkalog.extensions.typed_values.json.times import BEGIN_OF_2037, s
 WITH_NULL = {b"null": b"written"}
 """The metadata of a field that is written where it is null, too."""
 _NULL = pa.scalar(b"null", TEXT)
+_MANY_NULLS = 0.6
+"""The share of rows above which a field that is null in them is written row by row that has it."""
 _FEW_DIGITS = 1000
 """Times the least number: above that the nearest two digits of a number with one end in a 0."""
 _DAY = 86_400_000
@@ -92,18 +95,26 @@ def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
     for number, field in enumerate(column.type):
         values = column.field(number)
         name = _name(field.name)
-        is_given = with_null = in_full or WITH_NULL.items() <= (field.metadata or {}).items()
-        is_given = is_given or not values.null_count
+        with_null = in_full or WITH_NULL.items() <= (field.metadata or {}).items()
+        is_given = with_null or not values.null_count
         if before is None and is_given:
-            parts.append(b"," + name)
+            parts += [b"," + name, _value(values, in_full, with_null=with_null)]
+            continue
+        if not is_given and values.null_count == len(column):
+            continue
+        given = np.ones(len(column), bool) if is_given else valid_rows(values)
+        if values.null_count > _MANY_NULLS * len(column) and not is_given:
+            rows = np.flatnonzero(given)
+            which = np.ones(rows.size, bool) if before is None else before[rows]
+            named = Choices((name, b"," + name), which.astype(np.uint8))
+            parts.append(OfRows(rows, [named, _value(values.drop_null(), in_full, with_null=False)]))
         else:
-            given = True if is_given else values.is_valid().to_numpy(zero_copy_only=False)
             choice = np.where(given, 2 if before is None else 1 + before, 0)
             parts.append(Choices((b"", name, b"," + name), choice.astype(np.uint8)))
-            if before is not None:
-                before = before | given
-                before = None if before.all() else before
-        parts.append(_value(values, in_full, with_null=with_null))
+            parts.append(_value(values, in_full, with_null=with_null))
+        if before is not None:
+            before |= given
+            before = None if before.all() else before
     return joined_texts([*parts, b"}"], len(column))
 
 

@@ -125,16 +125,16 @@ def backup(
 
         backup(spark, {"kafka.bootstrap.servers": "host:9092"}, "/backup")
 
-    For many machines and large clusters; it does what ``connect(options).logs.backup`` does in one
-    process. The driver holds the directory for all this time, and saves configs and groups. A killed job goes
-    on where it stopped when it is run again.
+    For many machines and large clusters; ``connect(options).logs.backup`` does the same in one process.
+    Meanwhile the driver holds the directory's lock, and saves configs and groups. A killed job goes on where
+    it stopped when it is run again.
 
     :param options: those of a reader, for brokers.
     :param directory: a folder that driver and workers see under the same path.
-    :param rules: what to copy. Ends of logs that have to be cut off, and gaps, are left to the command
-        ``kafkalog backup``; the rate is that of each task.
-    :return: what came of each partition, sorted; look for ``problem``: what is wrong with one partition
-        hinders none of the others.
+    :param rules: what to copy. Only the command ``kafkalog backup`` cuts off ends of logs and goes on after
+        gaps; the rate is that of each task.
+    :return: the result of each partition, sorted; look for ``problem``: that of one partition does not stop
+        the others.
     :raises OptionError: for invalid options.
     :raises GroupError: if a group of ``rules`` is known nowhere.
     """

@@ -54,10 +54,9 @@ class BackupRules:
     """The topics and groups to back up, and what to do about gaps; ``groups`` of None are all groups.
 
     ``topics`` of () are all topics that are not internal, except those that ``exclude`` covers (see
-    :class:`.Selection`). ``rate`` is in bytes a second.
-    ``renew_compacted`` copies a partition again if its copy may lack tombstones.
-    Only records of batches with a timestamp from ``since`` on, and below ``until`` (ms), are copied into a
-    new partition; both ends are those of whole batches.
+    :class:`.Selection`). ``rate`` is in bytes a second. ``renew_compacted`` copies a partition again if its
+    copy may lack tombstones. Only batches with a timestamp from ``since`` on, and below ``until`` (ms), are
+    copied into a new partition, each as a whole.
     """
 
     topics: tuple[str, ...] = ()
@@ -78,7 +77,7 @@ class BackupRules:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no range of time is wanted."""
+        """Whether all times are wanted."""
         return self.since is None and self.until is None
 
     def __post_init__(self) -> None:
@@ -103,8 +102,8 @@ class BackedUpPartition:
     ``log_end_offset`` is the next offset to copy; ``high_watermark`` is the source's, None if it does not
     have the partition. ``copied_bytes`` are those of this run. ``gaps`` are the ranges of offsets that the
     source had deleted before they could be copied, each with its first offset and the one after its last;
-    ``truncated`` are those that this run has cut off, as the source's log had been; ``renewed`` says that it
-    has copied the partition again. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
+    ``truncated`` are the ranges that this run has cut off, as the source had; ``renewed`` says that it has
+    copied the partition again. A row of ``__consumer_offsets`` with the partition -1 is about groups: its
     ``note`` does not mean a problem. ``problem`` says, with the place, why the rest could not be copied, or
     what is wrong with the copy.
     """
@@ -122,7 +121,7 @@ class BackedUpPartition:
     problem: str | None = None
 
     def describe(self, target: BackupDirectory) -> None:
-        """Bring up to date what the directory has."""
+        """Update what is said of the directory."""
         partition = TopicPartition(self.topic, self.partition)
         self.log_start_offset = target.log_start_offset(partition)
         self.log_end_offset = target.log_end_offset(partition)

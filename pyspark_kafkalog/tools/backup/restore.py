@@ -123,9 +123,9 @@ class RestoredPartition:
     """A partition of the source, and what of it is, or would be, in the target.
 
     Source offsets ``start`` to ``end`` have ``records`` to restore. They get the offsets ``target_start`` to
-    ``target_end``; ``keeps_offsets`` says that these are those they had. ``stored_bytes`` are those of the
-    whole partition in the source, None if it does not say. ``gaps`` are those of a backup between ``start``
-    and ``end``: what its own source had deleted before it was copied.
+    ``target_end``; ``keeps_offsets`` says that these are the same. ``stored_bytes`` are those of the whole
+    partition in the source, None if it does not say. ``gaps`` are those of a backup between ``start`` and
+    ``end``: what its own source had deleted before it was copied.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))
@@ -155,8 +155,8 @@ class UnplannedOffsets:
 class Restored:
     """The result of a restore, done or planned. ``configs`` are those of the topics that it makes.
 
-    ``unplanned`` is what the source has got since the first run. ``was_complete`` says that an earlier run
-    had written all records, so that this one wrote none.
+    ``unplanned`` is what was added to the source since the first run. ``was_complete`` says that an earlier
+    run had written all records, so that this one wrote none.
     """
 
     partitions: Sequence[RestoredPartition]

@@ -29,8 +29,8 @@ _READS = 3
 class CompactedPartition:
     """The result of compaction for a partition, done or planned.
 
-    ``records`` and ``stored_bytes`` are those of the segments that were compacted, before that. Of the
-    partition all before ``first_dirty_offset`` is compacted. ``note`` says why nothing, or not all, was.
+    ``records`` and ``stored_bytes`` are those of the compacted segments as they were before. The partition is
+    compacted up to ``first_dirty_offset``. ``note`` says why nothing, or not all, was compacted.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))

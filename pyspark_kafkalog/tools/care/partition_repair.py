@@ -73,8 +73,8 @@ class RepairMode:
 class RepairedPartition:
     """A partition after its repair, or as it would be; ``steps`` are those that it takes.
 
-    ``cut_bytes`` were taken out of its segments. With them go the offsets ``dropped``, and in these
-    ``dropped_records`` of valid batches behind the damage, which a salvage keeps. A salvage loses the offsets
+    ``cut_bytes`` were taken out of its segments. The offsets ``dropped`` are lost with them, among them
+    ``dropped_records`` of valid batches after the damage, which a salvage keeps. A salvage loses the offsets
     ``lost``, which are between batches that it keeps.
     """
 
@@ -91,7 +91,7 @@ class RepairedPartition:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is left that a repair can't mend."""
+        """Whether a repair mends all damage."""
         return all(step.action != "leave" for step in self.steps)
 
 

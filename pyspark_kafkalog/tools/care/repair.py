@@ -65,7 +65,7 @@ class RepairedDirectory:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is left that a repair can't mend."""
+        """Whether a repair mends all damage."""
         return all(partition.is_sound for partition in self.partitions)
 
 

@@ -44,7 +44,7 @@ class LogCare:
         return f"{type(self).__name__}({self._kafka.name})"
 
     def root(self, of_brokers: str = "") -> str:
-        """The path of the one log directory that this is.
+        """The path of this log directory, if it is a single one.
 
         :param of_brokers: what brokers do about it, a sentence.
         :raises OptionError: if it is another place.
@@ -76,7 +76,7 @@ class LogCare:
         source, which may be a directory, too. It goes on where the last run ended, or was killed. Also saved
         are the configurations of topics and the offsets of consumer groups.
 
-        What is wrong with one partition, in the source or in the directory, hinders none of the others.
+        A problem of one partition, in the source or in the directory, does not stop the others.
 
         :param directory: a local or mounted folder, which is made if it does not exist.
         :param rules: all topics that are not internal by default. Of a directory a range of time can be
@@ -85,8 +85,8 @@ class LogCare:
             tried again; damage in the directory, or an error of its disk, ends it when the others are copied.
         :param progress: called, from any thread, with the number of bytes that were copied.
         :param failed: called, from any thread, with each partition whose problem is new.
-        :return: what came of groups, if something is to be said of them, and of each partition, sorted; look
-            for ``problem``, ``gaps`` and ``truncated``. The backup is complete only if no row has a
+        :return: the result of each partition, sorted, and a row about groups if there is anything to say.
+            Look for ``problem``, ``gaps`` and ``truncated``. The backup is complete only if no row has a
             ``problem``.
         :raises OptionError: for rules that don't fit, if both are the same folder, and if ``directory`` is
             not on this machine.
@@ -119,8 +119,8 @@ class LogCare:
         """Put the partitions of this backup into the log directory of a stopped broker, as its own.
 
         The broker's topics exist, and are empty. Batches keep all but their leader epochs, which become those
-        of a new topic. Offsets of groups go into the broker's ``__consumer_offsets``: of the partitions that
-        are adopted, where the group has none. Interrupted, this can run again.
+        of a new topic. Offsets of groups for adopted partitions go into the broker's ``__consumer_offsets``,
+        where the group has none. Interrupted, this can run again.
 
         :param topics: only these; None for all that are not internal.
         :param exclude: which of them to leave out: see :class:`.Selection`.
@@ -268,11 +268,11 @@ class LogCare:
         """Remove the ledgers of queries, and of jobs with numbers of their own, that are gone from a log
         directory, and return these.
 
-        A ledger tells what of its query was published. One that comes back, by its old checkpoint, is refused
-        then: it is never written twice unnoticed.
+        A ledger says what its query has published. Without it, a query that comes back with its old
+        checkpoint is refused: nothing is written twice unnoticed.
 
-        :param older_than_ms: how long they have not written. That proves nothing: give more than any of
-            yours may pause.
+        :param older_than_ms: how long they have not written: give more than the longest pause of any query of
+            yours.
         :param execute: whether to do it; else nothing is changed.
         :raises OptionError: if it is not a local log directory, or the time is negative.
         :raises LogDirectoryLockedError: if a broker or another writer holds the directory.
@@ -287,7 +287,7 @@ class LogCare:
     ) -> dict[TopicPartition, int]:
         """The offset for :meth:`delete_records`: of the first record since ``timestamp`` (ms), or the end.
 
-        It is that of now: what is appended later is not meant.
+        The end is the end now: records that are appended later don't count.
 
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         """
@@ -328,7 +328,7 @@ class LogCare:
         :raises UnknownTopicOrPartitionError: if there is no such topic.
         :raises LogDirectoryLockedError: if a broker or a writer holds the directory.
         :raises CorruptRecordError: if a batch is damaged. Partitions before that are compacted.
-        :raises OversizedRecordError: at a record of more than ``maxRecordBytes``. Likewise.
+        :raises OversizedRecordError: at a record of more than ``maxRecordBytes``; likewise.
         """
         from pyspark_kafkalog.tools.care.compact import compact
 

@@ -57,8 +57,9 @@ class Damage:
 class VerifiedPartition:
     """The result for one partition: what was read, and the damage found in it.
 
-    ``notes`` say what is not there and yet no damage: the beginning of a log that its broker keeps elsewhere,
-    and what a backup could not copy. ``problem`` says why brokers did not give it, or not all of it.
+    ``notes`` say what is missing without being damage: the beginning of a log that its broker keeps
+    elsewhere, and what a backup could not copy. ``problem`` says why brokers did not give it, or not all of
+    it.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))

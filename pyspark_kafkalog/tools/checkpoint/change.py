@@ -67,8 +67,8 @@ class CheckpointChange:
     """A change that :meth:`.room.CheckpointAdmin.execute` carries out; nothing is changed before.
 
     ``steps`` are the new positions, and ``notes`` what they mean for state and sinks. ``plans`` are the files
-    to write, the newest one last. ``topic_ids`` are those of the topics after it, and ``names`` their names
-    by those that they had. ``kept`` is the folder in which all files are kept as they were.
+    to write, the newest one last. ``topic_ids`` are those of the topics after the change, and ``names`` maps
+    their old names to the new ones. ``kept`` is the folder in which all files are kept as they were.
     """
 
     location: str = field(repr=False)
@@ -79,17 +79,17 @@ class CheckpointChange:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     place: str = ""
-    """The place that the topic ids are of."""
+    """The place that has these topic ids."""
     kept: str = ""
     target: str = ""
     """The place of a move."""
     sink: SinkHistory | None = None
     is_stored: bool = True
-    """Whether the topic ids and the move are stored already, and no change was begun and not ended."""
+    """Whether the topic ids and the move are stored already, and no change is unfinished."""
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all is as it should be already."""
+        """Whether there is nothing to change."""
         is_same = all(plan.old == plan.new for plan in self.plans)
         return is_same and self.is_stored and self.sink is None
 
@@ -115,6 +115,7 @@ def plan_change(
     :param names: partitions of the steps by those that the checkpoint has; without it they are the same.
     :param notes: come first.
     :param target: the place of a move: offsets there can't be compared with the current ones.
+    :raises KafkaLogError: if the sink does not know the query as the checkpoint has it.
     :raises OptionError: if the checkpoint can't be changed so.
     :raises UnknownTopicOrPartitionError: if a source keeps no partition.
     """
@@ -155,6 +156,7 @@ def plan_change(
             hint="Copy the checkpoint to a disk, change it there, and copy it back.",
         )
     is_changed = any(plan.old != plan.new for plan in plans)
+    told = () if sink is None else (sink.look(_digests(files, plans)),)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     topic_ids = topic_ids or {}
     topics = {old.topic: new.topic for old, new in renamed.items()} or {topic: topic for topic in topic_ids}
@@ -164,7 +166,7 @@ def plan_change(
         [
             *notes,
             *_meaning(files, () if target else steps, moved, repeated),
-            *(_untold_sinks(files) if is_changed and sink is None else ()),
+            *(_untold_sinks(files) if is_changed and sink is None else told),
         ],
         tuple(plans),
         topic_ids,

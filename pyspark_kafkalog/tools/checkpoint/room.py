@@ -97,7 +97,7 @@ class CheckpointAdmin:
         :param topics: the topics, or partitions, whose positions change.
         :param with_state: keep the state of stateful operators as it is, though it does not fit.
         :param with_sink: the place that the query writes to exactly once, by ``kafkalog``.
-        :raises KafkaLogError: if the checkpoint can't be changed so.
+        :raises KafkaLogError: if the checkpoint can't be changed so, or its sink has another history.
         """
         return rewind.plan_rewind(
             path_of(location),
@@ -120,8 +120,8 @@ class CheckpointAdmin:
     ) -> CheckpointChange:
         """The change that moves a query to this place, which has copies of the records that it reads.
 
-        Nothing is changed before :meth:`execute`. No record is left out. Those that come again, where a
-        translation is not exact, need ``with_state`` if the query has state.
+        Nothing is changed before :meth:`execute`. No record is left out. Where a translation is not exact,
+        some are read again, which needs ``with_state`` if the query has state.
 
         :param translation: the path of the file of a restore to this place, which is exact; or
             :meth:`by_mirror_maker`.
@@ -160,7 +160,7 @@ class CheckpointAdmin:
         :param prefix: what the names of topics begin with here: the alias of the source and a dot, unless the
             replication policy is another.
         :param syncs: the topic of the syncs, if there are several in both clusters.
-        :param unproven: believe syncs of topics of which no record is left in both clusters to compare.
+        :param unproven: believe syncs of topics of which the clusters share no record to compare.
         """
         return MirrorMaker(source, self._kafka, prefix=prefix, syncs=syncs, unproven=unproven)
 

@@ -35,6 +35,12 @@ Digests = Mapping[int, tuple[Set[str], str]]
 class SinkHistory(Protocol):
     """The record of a query in its sink."""
 
+    def look(self, digests: Digests) -> str:
+        """Say in a sentence what :meth:`store` would do; nothing is changed.
+
+        :raises KafkaLogError: as :meth:`check` does.
+        """
+
     def check(self, digests: Digests) -> int:
         """See that the sink knows the query as the checkpoint has it; the micro-batch that it has last.
 
@@ -80,6 +86,12 @@ class LedgerHistory:
     def _name(self) -> str:
         return journal.ledger_file(self.query_id)
 
+    def look(self, digests: Digests) -> str:
+        """See :meth:`SinkHistory.look`."""
+        ledger, where = self._ledger(), os.path.join(self.root, self._name)
+        new = _new_digest(ledger.batch_id, ledger.plan, digests, where)
+        return _what_is_told(where, ledger.batch_id, is_new=new != ledger.plan)
+
     def check(self, digests: Digests) -> int:
         """See :meth:`SinkHistory.check`."""
         ledger = self._ledger()
@@ -123,6 +135,16 @@ class MarkerHistory:
     def _group(self) -> str:
         return transactional_id(self.replanning.query_id)
 
+    def look(self, digests: Digests) -> str:
+        """See :meth:`SinkHistory.look`. A transaction that is not over stays so."""
+        marker, is_open = self.replanning.look()
+        if is_open:
+            return f"A transaction of the query is open in the sink: it is ended first ({self._label})."
+        if marker is None:
+            raise _unknown(self.replanning.query_id, self._label)
+        new = _new_digest(marker.batch_id, marker.plan, digests, self._label)
+        return _what_is_told(self._label, marker.batch_id, is_new=new != marker.plan)
+
     def check(self, digests: Digests) -> int:
         """See :meth:`SinkHistory.check`. It fences the query's driver."""
         marker, _ = self._marker(digests)
@@ -151,6 +173,11 @@ class MarkerHistory:
         if marker is None:
             raise _unknown(self.replanning.query_id, self._label)
         return marker, _new_digest(marker.batch_id, marker.plan, digests, self._label)
+
+
+def _what_is_told(where: str, batch: int, *, is_new: bool) -> str:
+    told = "is told its new plan" if is_new else "knows its plan already"
+    return f"The sink has micro-batch {batch} of the query last, and {told} ({where})."
 
 
 def _new_digest(batch: int, plan: str, digests: Digests, where: str) -> str:

@@ -50,12 +50,12 @@ def doctor(
 
         doctor(spark, {"kafka.bootstrap.servers": "host:9092"})
 
-    It shows the features of this Spark and, on the driver and on each executor that it reaches: Python,
-    package, libraries, compiled kernels, folders that must be written to; step by step whether brokers
-    can be reached (DNS, TCP, TLS, the first request, SASL), bootstrap servers and the addresses that
-    they advertise; whether a log directory and the locations in the options are those that the driver
-    sees; and whether clocks agree. (Brokers don't tell their time.) Each line that is not fine says what
-    to do. No secret is shown. Nothing is written but marks in the locations, which are removed again.
+    It shows the features of this Spark. On the driver, and on each executor that it reaches, it looks at
+    Python, package, libraries, compiled kernels, and folders that must be written to. It tries the bootstrap
+    servers and the addresses that they advertise, step by step (DNS, TCP, TLS, the first request, SASL). It
+    checks that executors see the driver's log directory and locations, and that clocks agree. (Brokers don't
+    tell their time.) Each line that is not fine says what to do. No secret is shown. Nothing is written
+    except marks in the locations, which are removed again.
 
     :param options: those of a reader or a writer, as for ``options(...)``.
     :param timeout: seconds to wait for the executors; each step to a broker takes 5 seconds at most.

@@ -46,9 +46,9 @@ class GroupOffset:
     ``lag`` counts what can still be read; offsets that were deleted before they were read are ``expired``.
     Above the end of the log (``state`` is ``beyond``) the lag is below 0, as in Kafka's tools. Lag and end
     are None where the partition no longer exists, for the marker of an exactly-once query, and where the log
-    does not tell where it ends, such as without a leader (``unknown``). A named group
-    that has committed nothing, and a group that can't be read, have a row without topic, whose ``note`` says
-    why; so have groups that the place does not list, whose ``group`` is empty. Timestamps are ms.
+    does not tell where it ends, such as without a leader (``unknown``). A named group that has committed
+    nothing, and a group that can't be read, have a row without topic, whose ``note`` says why. Groups that
+    the place can't list have one, too, whose ``group`` is empty. Timestamps are ms.
     """
 
     group: str = field(metadata=column(STRING, "GROUP"))

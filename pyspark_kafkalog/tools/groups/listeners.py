@@ -51,9 +51,9 @@ class LagListener(StreamingQueryListener):
 
     Works for ``format("kafkalog")`` and for Spark's own ``kafka``.
 
-    :param options: the options of the reader. With them the listener asks the place about once a
-        minute how large records are, and also reports bytes. A Spark that does not report the latest
-        offsets of Python sources needs them for any lag: the listener looks up the ends at each event.
+    :param options: the options of the reader. With them the listener asks the place about once a minute how
+        large records are, and also reports bytes. Where Spark does not report the latest offsets of Python
+        sources, any lag needs the options: the listener then looks up the ends at each event.
     :param keep: how many progress events to keep for each query.
     :param echo: called with each event as one line, for example ``print``.
     """

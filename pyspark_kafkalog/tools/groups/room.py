@@ -54,7 +54,7 @@ class GroupAdmin:
 
     @property
     def place(self) -> Place:
-        """The place whose logs the groups read, for one report: of groups in ZooKeeper the brokers that are
+        """The place whose logs the groups read, for one report; for groups in ZooKeeper, the brokers that are
         registered there."""
         return open_report(self._options) if self._are_in_zookeeper else self._kafka.report_place
 
@@ -127,7 +127,7 @@ class GroupAdmin:
         return self._groups.committed(group, partitions)
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit as a group without members: all partitions, or those that the error does not name.
+        """Commit as a group without members. An error names the partitions that are not committed.
 
         :raises GroupError: if the group has live members, or can't be written to.
         """
@@ -192,8 +192,8 @@ class GroupAdmin:
             kafka.groups.safe_offsets("/checkpoints/scans")
 
         :param at: partitions; offsets by partition, below which all is processed; a streaming query; or path
-            or URI of a query's checkpoint. With a query or its checkpoint, of all topics that it reads, also
-            by Spark's own ``kafka``, after the last micro-batch that is complete.
+            or URI of a query's checkpoint. For a query or its checkpoint: all topics that it reads, also with
+            Spark's own ``kafka``, after the last complete micro-batch.
         :raises OptionError: for anything else, and for a query that has completed no micro-batch.
         :raises UnknownTopicOrPartitionError: if a partition does not exist.
         :raises DataLossError: if a log ends before an offset.
@@ -227,7 +227,8 @@ class GroupAdmin:
     def delete_offsets(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete what ``group`` has committed for ``partitions``.
 
-        :raises GroupError: if a live member is subscribed to their topics, or it is an exactly-once marker.
+        :raises GroupError: if a live member is subscribed to their topics, or the group holds an exactly-once
+            marker.
         """
         check_partitions(partitions)
         consumer_groups.delete_offsets(self._groups, group, partitions)

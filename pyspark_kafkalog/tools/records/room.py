@@ -65,18 +65,18 @@ class Records:
         """The selected records of ``topic``, as :meth:`Kafka.read` gives them; no batch is empty.
 
         They come partition by partition, each in the order of its offsets; with ``tail``, by timestamp over
-        all partitions. With ``follow`` those that are written from then on follow for ever, as they arrive.
-        Keys and values are decoded if the options of the place give them a format; what is selected by key
-        or value is so by their bytes.
+        all partitions. With ``follow``, new records come after them as they arrive, without end. Keys and
+        values are decoded if the options of the place give them a format; conditions on them look at the
+        bytes.
 
         :param selection: all records by default.
         :param columns: those of a DataFrame; all by default.
         :param skip_damaged: log damaged bytes and lost offsets and leave them out, instead of raising. A key
             or value that can't be decoded is a struct of nulls.
         :param progress: called with the offsets that were read since the last call, and those in all.
-        :param on_note: called with a sentence, each once, if records of aborted transactions or message
-            segments were read, or if no partition has the first offset of the selection; by default the log
-            has it.
+        :param on_note: called once with each note: that records of aborted transactions or message segments
+            were read, or that no partition has the first offset of the selection. By default these are
+            logged.
         :raises OptionError: for options that are malformed, or have no effect on this selection.
         :raises UnknownTopicOrPartitionError: if the topic, or a partition of the selection, does not exist.
         :raises CorruptRecordError: at damaged bytes, and at what can't be decoded.
@@ -215,8 +215,8 @@ class Records:
 
         :param group: the consumer group that knows what has been sent. Brokers forget it some time after the
             last run (offsets.retention.minutes).
-        :param first: that nothing was sent with this group yet, at least of partitions for which it has no
-            commits. Without that they are refused: it may have been forgotten.
+        :param first: that nothing was sent with this group yet, at least from partitions for which it has no
+            commits. By default these are refused: brokers may have forgotten the group.
         :param execute: whether to do it; else nothing is changed.
         :return: what there was to send, of each partition and to each topic.
         :raises UnknownTopicOrPartitionError: if one of the topics does not exist; nothing is sent then.

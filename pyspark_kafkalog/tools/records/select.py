@@ -63,10 +63,10 @@ class RecordSelection:
     """The records of a topic to read; by default all. A record has to meet every condition.
 
     ``offset`` is the first offset of each partition, or if negative, how far before its end to begin.
-    ``since`` (included) and ``until`` (excluded) are timestamps in ms, ``grep`` is a regular expression
-    (RE2) to find in the value, ``headers`` are keys that a record must have, with a value or any.
-    ``tail`` is the number of last records that are left of all others, by timestamp, and ``limit`` that of
-    the first ones, in the order in which they come.
+    ``since`` (included) and ``until`` (excluded) are timestamps in ms, ``grep`` is a regular expression (RE2)
+    to find in the value, ``headers`` are keys that a record must have, with a value or any. ``tail`` keeps so
+    many of the last of these records, by timestamp, and ``limit`` so many of the first, in the order in which
+    they come.
     """
 
     partitions: tuple[int, ...] = ()

@@ -58,7 +58,7 @@ class TopicToDelete:
 class TopicChange:
     """A new value of a topic's configuration, or of its number of :data:`PARTITIONS`.
 
-    ``current`` is the topic's own value, None if it inherits one; ``new`` is None where it shall inherit.
+    ``current`` is the topic's own value, None if it inherits one; ``new`` is None where it is to inherit.
     """
 
     topic: str = field(metadata=column(STRING, "TOPIC"))

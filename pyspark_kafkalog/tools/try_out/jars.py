@@ -79,12 +79,12 @@ def resolve(name: str, artifacts: Iterable[str], *, transitive: bool = True) -> 
     return once(name, lambda folder, ivy_cache: run_ivy(ivy_cache, folder, dependencies))
 
 
-def once(name: str, fill: Callable[[Path, Path], None]) -> Path:
-    """The folder ``name`` of the cache, which ``fill`` fills if it is not there, from Ivy's cache."""
+def cache_folder() -> Path:
+    """The folder for jars, which is made if it is not there.
+
+    :raises KafkaLogError: if it can't be made.
+    """
     cache = Path(os.environ.get("KAFKALOG_JARS") or Path.home() / ".cache" / "pyspark-kafkalog")
-    folder = cache / name
-    if folder.is_dir():
-        return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -93,6 +93,15 @@ def once(name: str, fill: Callable[[Path, Path], None]) -> Path:
             file=str(cache),
             hint="Name another one in the environment variable KAFKALOG_JARS.",
         ) from None
+    return cache
+
+
+def once(name: str, fill: Callable[[Path, Path], None]) -> Path:
+    """The folder ``name`` of the cache, which ``fill`` fills if it is not there, from Ivy's cache."""
+    cache = cache_folder()
+    folder = cache / name
+    if folder.is_dir():
+        return folder
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():

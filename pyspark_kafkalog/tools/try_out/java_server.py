@@ -9,11 +9,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pyspark_kafkalog.errors import KafkaLogError
-from pyspark_kafkalog.tools.try_out.jars import java
+from pyspark_kafkalog.log.lock import file_lock
+from pyspark_kafkalog.tools.try_out.jars import cache_folder, java
 
 HOST = "127.0.0.1"
 
@@ -43,6 +44,8 @@ exit "$ended"
 
 However we end, the kernel closes the pipe, and the guard kills the server.
 """
+
+_ANOTHER_PORT = "Name another with --port, or port=…; 0 takes a free one."
 
 # Linux gives clients ports from 32768 on, so listeners below never collide with them. Each worker of
 # pytest-xdist has ports of its own, and gives each of them once: its broker may not listen yet, or no more.
@@ -207,5 +210,19 @@ def check_port(port: int) -> None:
         except OSError as e:
             raise KafkaLogError(
                 f"Port {port} of {HOST} can't be used: {e.strerror}",
-                hint="Name another with --port, or port=…; 0 takes a free one.",
+                hint=_ANOTHER_PORT,
             ) from e
+
+
+@contextlib.contextmanager
+def reserved_port(port: int) -> Iterator[None]:
+    """Keep a port of 127.0.0.1 from this user's other brokers, until a server listens there and after.
+
+    :raises KafkaLogError: if another broker has it, which names its process.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(file_lock(str(cache_folder() / f"port-{port}"), f"Port {port} of {HOST}"))
+        except KafkaLogError as e:
+            raise e.with_hint(_ANOTHER_PORT) from None
+        yield

@@ -26,6 +26,7 @@ from pyspark_kafkalog.tools.try_out.java_server import (
     check_port,
     free_ports,
     listens,
+    reserved_port,
     tail,
 )
 
@@ -62,11 +63,11 @@ class LocalBroker:
 
     ``with`` starts it, and kills it at the end. It is killed in any case when this process ends, even by
     SIGKILL. Started again, it has the same address and the same data. It needs Java 17, and Kafka's jars:
-    PySpark's Ivy fetches them from Maven Central once, unless ``KAFKALOG_KAFKA`` names Kafka's
-    ``.tgz``, what is unpacked from it, or a folder of jars.
+    PySpark's Ivy fetches them from Maven Central once, unless ``KAFKALOG_KAFKA`` names Kafka's ``.tgz``, the
+    folder unpacked from it, or a folder of jars.
 
-    :param folder: a folder for its files alone, which is kept; with the data of an earlier one, the broker
-        goes on with them. Without, it has a temporary folder, deleted at the end.
+    :param folder: a folder for its files alone, which is kept. The broker goes on with the data of an earlier
+        one there. By default it has a temporary folder, deleted at the end.
     :param port: where it listens; 0 takes a free one.
     :param settings: more of the broker's ``server.properties``, or other values than ours.
     :raises OptionError: for settings that a local broker needs as they are.
@@ -83,6 +84,8 @@ class LocalBroker:
             check_kind(settings, Mapping, 'LocalBroker(settings={"num.partitions": 3})')
         free_port, controller_port = free_ports(2)
         self._port = port or free_port
+        self._reserves = bool(port)
+        """Whether the port is still to be kept from other brokers: of free ones each is given once."""
         self.address = f"{HOST}:{self._port}"
         controller = f"{HOST}:{controller_port}"
         own = {
@@ -156,6 +159,9 @@ class LocalBroker:
         if not self._finalizer.alive:
             raise KafkaLogError(f"The broker {self.address} is closed", hint="Make a new LocalBroker.")
         check_port(self._port)
+        if self._reserves:
+            self._at_end.enter_context(reserved_port(self._port))
+            self._reserves = False
         if self._server is None:
             self._server = self._new_server()
         self._server.launch()
@@ -167,7 +173,7 @@ class LocalBroker:
             ) from None
 
     def stop(self, timeout: float = 120) -> None:
-        """End it by SIGTERM, which is a clean shutdown, and wait for its end. A stopped one stays so.
+        """End it by SIGTERM, which is a clean shutdown, and wait for its end, if it runs.
 
         :param timeout: in seconds.
         :raises KafkaLogError: if it has not ended in time; then it is killed.

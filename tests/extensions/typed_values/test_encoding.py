@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError, SchemaError, SchemaRegistryError
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.json import writing
 from pyspark_kafkalog.extensions.typed_values.schema_registry import RegisteredSchema, SchemaRegistry
 from pyspark_kafkalog.options.settings import write_options
 from pyspark_kafkalog.write.columns import Shaped
@@ -238,6 +240,22 @@ def test_what_is_said_of_schemas(schemas: Schemas, root: str, monkeypatch: pytes
         write(root, pa.array(ROWS, KIND), **CONFLUENT)
 
 
+def test_a_type_that_the_schema_does_not_have_comes_with_a_remedy(schemas: Schemas, root: str) -> None:
+    """The error has the column, both types, the cast, and the option."""
+    schemas.add("items-value", record("Item", id="int"))
+    rows = pa.array([{"id": "x"}])
+    with pytest.raises(SchemaError) as caught:
+        write(root, rows, "items", **CONFLUENT)
+    assert str(caught.value) == (
+        "Column 'value' can't be written by the newest schema of subject 'items-value': value.id: the schema"
+        " expects int, the column is string. Convert it where the struct is made: CAST(id AS int) AS id. With"
+        " auto.register.schemas=true a schema of the column's own types is registered, if it is compatible."
+    )
+    given = {"value.format": "avro", "value.schema": json.dumps(record("Item", id="int"))}
+    with pytest.raises(SchemaError, match=r"CAST\(id AS int\) AS id\. Another value\.schema may fit\.$"):
+        write(root, rows, "items", **given)
+
+
 def test_keys_decide_the_partition_by_their_bytes(schemas: Schemas, root: str) -> None:
     number = schemas.add("items-key", "string")
     keys = pa.array([f"k{n}" for n in range(20)] * 2)
@@ -303,7 +321,12 @@ def test_options_that_are_refused(root: str, options: dict[str, str], text: str)
             {"value.format": "json"},
             r"value\.l\.element\.v is of type variant",
         ),
-        (pa.table({"v": ["a"]}), {"value.format": "json"}, "Required column 'value'"),
+        (
+            pa.table({"v": ["a"]}),
+            {"value.format": "json"},
+            r"Required column 'value' not found\. Add one for value\.format=json, .*to_struct_array\(\)\)\.$",
+        ),
+        (pa.table({"v": ["a"]}), CONFLUENT, r"Add one for value\.format=confluent-avro, "),
         (
             pa.table({"value": pa.array(ROWS, KIND), "topic": ["t"] * 3}),
             {"topic": None, **CONFLUENT},
@@ -351,3 +374,21 @@ def test_subjects_by_the_name_of_the_record(schemas: Schemas, root: str, strateg
     unnamed = {name: text for name, text in given.items() if name != "value.schema"}
     with pytest.raises(OptionError, match="RecordNameStrategy, which needs a schema with a name"):
         write(root, pa.array(ROWS, KIND), **unnamed)
+
+
+@pytest.mark.long
+def test_a_batch_whose_json_takes_more_than_2_gib(root: str) -> None:
+    """Each control character becomes six, so 400 MB do."""
+    text = pa.array(["\x01" * 100_000]).take(pa.array(np.zeros(4000, np.int64)))
+    table = pa.table({"value": pa.StructArray.from_arrays([text], ["text"])})
+    given = {"value.format": "json", "compression.type": "zstd"}
+    assert connect(root).write(table, "items", options=given) == 4000
+
+
+def test_a_value_whose_json_takes_2_gib(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = pa.py_buffer(np.array([0, 2**31]))
+    untouched = pa.py_buffer(np.zeros(2**31, np.uint8))
+    large = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends, untouched])
+    monkeypatch.setattr(writing, "to_json", lambda column: large)
+    with pytest.raises(InvalidRecordError, match="A value takes 2 GiB or more as JSON"):
+        write(root, pa.array([{"id": 1}]), value__format="json")

@@ -261,3 +261,18 @@ def test_lists_that_are_null_may_have_items() -> None:
     column = pa.ListArray.from_arrays(offsets, items, mask=pa.array([False, True, False]))
     assert texts(column) == ["[1,2]", None, "[]"]
     assert texts(column.slice(1)) == [None, "[]"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fields_that_few_rows_have(seed: int) -> None:
+    """Fields that are null in some rows, in most, or in all, in any order."""
+    random, rows = np.random.default_rng(seed), 300
+    shares = random.permutation([0.0, 0.3, 0.7, 0.7, 0.99, 0.99, 1.0, 1.0])
+    given = [random.random(rows) >= share for share in shares]
+    numbers = [pa.array(np.arange(rows), mask=~has) for has in given]
+    names = [f"f{number}" for number in range(len(shares))]
+    column = pa.StructArray.from_arrays(
+        [pa.StructArray.from_arrays(numbers, names), *numbers], ["inner", *names]
+    ).slice(3)
+    expected = [_as_python(column.type, row, False) for row in column.to_pylist()]
+    assert texts(column) == expected

@@ -189,7 +189,40 @@ def test_a_driver_that_commits_before_the_marker(
     assert shown(broker.bootstrap, topic, 1) == [b"%010d" % number for number in range(9)]
 
 
+def test_a_plan_looks_at_the_marker_and_fences_nothing(
+    broker: Broker, topic: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, _ = staged_third(broker, topic, folder)
+    notes: list[list[str]] = []
+
+    def plan() -> None:
+        with connect(broker.bootstrap) as kafka:
+            to = {TopicPartition("read", 0): 1}
+            change = kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, to, with_sink=kafka)
+            notes.append(change.notes)
+
+    def amid(reached: str) -> None:
+        if reached == "marked":
+            plan()
+
+    monkeypatch.setattr(committing, "stop_at", amid)
+    plan()
+    commit()
+    plan()
+    group = transactional_id(query_of(folder))
+    last = "The sink has micro-batch {} of the query last, and is told its new plan (group {})."
+    looked = [said[-1] for said in notes]
+    assert looked[0] == last.format(1, group)
+    assert looked[1] == f"A transaction of the query is open in the sink: it is ended first (group {group})."
+    assert looked[2] == last.format(2, group)
+    assert shown(broker.bootstrap, topic, 1) == [b"%010d" % number for number in range(9)]
+
+
 def test_a_query_that_the_sink_does_not_know(broker: Broker, topic: str, folder: Path) -> None:
-    with pytest.raises(KafkaLogError, match=f"The sink knows nothing of query {query_of(folder)}"):
-        rewind(broker, folder, 1)
+    to = {TopicPartition("read", 0): 1}
+    with (
+        connect(broker.bootstrap) as kafka,
+        pytest.raises(KafkaLogError, match=f"The sink knows nothing of query {query_of(folder)}"),
+    ):
+        kafka.checkpoints.plan_rewind(folder, RewindTo.OFFSETS, to, with_sink=kafka)
     assert not (folder / "kafkalog-kept").exists()

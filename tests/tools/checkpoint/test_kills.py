@@ -124,7 +124,7 @@ def position(folder: Path) -> Offsets:
     return files.position()["0"].offsets or {}
 
 
-@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize("is_complete", [pytest.param(True, marks=pytest.mark.long), False])
 @pytest.mark.parametrize(
     "ends",
     [

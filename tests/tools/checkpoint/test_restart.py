@@ -166,7 +166,7 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp
     return Job(session, "kafka" if request.param == "kafka" else "kafkalog", place, topic, tmp_path)
 
 
-@on("kafka", "kafkalog", "directory")
+@on(pytest.param("kafka", marks=LONG), "kafkalog", "directory")
 @pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=LONG)])
 def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     if version == "v2":
@@ -288,7 +288,7 @@ def test_metrics_and_an_audit_count_what_the_sink_has(job: Job, tmp_path: Path) 
 
 
 @on("kafkalog", pytest.param("directory", marks=LONG))
-@pytest.mark.parametrize("kind", ["directory", "brokers"])
+@pytest.mark.parametrize("kind", [pytest.param("directory", marks=LONG), "brokers"])
 @pytest.mark.parametrize("killed", [pytest.param(False, marks=LONG), True])
 def test_an_exactly_once_sink_is_told(
     job: Job, tmp_path: Path, broker: Broker, kind: str, killed: bool

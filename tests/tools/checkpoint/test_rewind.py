@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -15,7 +16,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_kafkalog import KafkaLogError, OptionError, TopicPartition, connect
+from pyspark_kafkalog.log.journal_file import Ledger
+from pyspark_kafkalog.log.publish import journal
 from pyspark_kafkalog.model import CommittedOffset
+from pyspark_kafkalog.stream.checkpoint import plan_digest
 from pyspark_kafkalog.tools.checkpoint import change
 from pyspark_kafkalog.tools.checkpoint.change import CheckpointChange
 from pyspark_kafkalog.tools.checkpoint.goals import RewindTo
@@ -232,6 +236,38 @@ def test_what_is_refused(folder: Path, logs: Path, words: tuple[object, ...], wh
     assert not (folder / "kafkalog-kept").exists()
 
 
+def test_a_dry_run_looks_at_the_sink(folder: Path, logs: Path) -> None:
+    """It says what the sink would be told, changes nothing, and refuses what the real run refuses."""
+    words = (*REWIND, folder, logs, "--to-earliest", "--with-sink", logs)
+    done = run(*words)
+    assert (done.code, f"The sink knows nothing of query {QUERY}" in done.err) == (3, True), done.err
+    name, digest = journal.ledger_file(QUERY), plan_digest((folder / "offsets" / "2").read_bytes())
+    for batch, known, refusal in (
+        (7, digest, "The sink has micro-batch 7 of the query last, and the checkpoint goes on from 2"),
+        (2, "another", "The sink has micro-batch 2 with other offsets of its sources than the checkpoint"),
+    ):
+        journal.put(str(logs), name, Ledger(QUERY, batch, known, {}).text())
+        done = run(*words)
+        assert (done.code, refusal in done.err) == (3, True), done.err
+    ledger = Ledger(QUERY, 2, digest, {}).text()
+    journal.put(str(logs), name, ledger)
+    done = run(*words)
+    said = f"The sink has micro-batch 2 of the query last, and is told its new plan ({logs}/{name})."
+    assert (done.code, said in done.out.splitlines()) == (0, True), done.out
+    assert (logs / name).read_text() == ledger
+    assert not (folder / "kafkalog-kept").exists()
+    assert run(*words, "--execute").code == 0
+    assert (logs / name).read_text() != ledger
+    assert "and knows its plan already (" in run(*REWIND, folder, logs, "--to-current", *words[-2:]).out
+
+
+def test_a_dry_run_asks_the_brokers_of_the_sink(folder: Path, logs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        sink = f"127.0.0.1:{closed.getsockname()[1]}"
+    done = run(*REWIND, folder, logs, "--to-earliest", "--with-sink", sink)
+    assert (done.code, sink in done.err) == (3, True), done.err
+
+
 def test_a_sink_is_named_only_if_a_plan_changes(folder: Path, logs: Path) -> None:
     for words, is_named in ((("--to-current",), False), (("--to-earliest",), True)):
         done = run(*REWIND, folder, logs, *words)
@@ -373,9 +409,8 @@ def test_a_damaged_note_of_a_change(folder: Path, logs: Path, damaged: object) -
         kafka.checkpoints.plan_rewind(folder, RewindTo.BATCH, 1)
     assert str(kept / "change.json") in str(error.value)
     before = (folder / "offsets" / "2").read_bytes()
-    planned = kafka.checkpoints.plan_rewind(folder, RewindTo.EARLIEST, with_sink=kafka)
     with pytest.raises(KafkaLogError, match="the file is damaged"):
-        kafka.checkpoints.execute(planned, stopped=True)
+        kafka.checkpoints.plan_rewind(folder, RewindTo.EARLIEST, with_sink=kafka)
     assert (folder / "offsets" / "2").read_bytes() == before
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from pyspark_kafkalog.errors import KafkaLogError
 from pyspark_kafkalog.tools.try_out.jars import java, kafka_jars, once, run_ivy
+from pyspark_kafkalog.tools.try_out.java_server import free_ports, reserved_port
 from tests.tools.cli.running import command, lines, run
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,6 +74,20 @@ def test_a_port_in_use_is_an_error() -> None:
     assert done.code == 3
     assert "can't be used" in done.err
     assert "--port" in done.err
+
+
+def test_a_port_on_which_another_one_starts_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before Java is looked for: a broker needs seconds until it listens."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (port,) = free_ports(1)
+    with reserved_port(port):
+        done = run("run-broker", "--port", port)
+    assert done.code == 3
+    assert f"Port {port} of 127.0.0.1 is in use by" in done.err
+    assert "Name another with --port" in done.err
+    assert "in use" not in run("run-broker", "--port", port).err
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from pyspark_kafkalog.extensions.typed_values.avro.schema import (
     Union,
 )
 from pyspark_kafkalog.extensions.typed_values.avro.types import arrow_type
+from pyspark_kafkalog.extensions.typed_values.ddl import differs
 
 _Part: TypeAlias = bytes | pa.Array | Part
 """A part of each body, as :func:`.text.joined_texts` takes it."""
@@ -568,4 +569,5 @@ def _with_size(text: bytes) -> bytes:
 
 
 def _differs(schema: Schema, kind: pa.DataType, path: str) -> SchemaError:
-    return SchemaError(f"{path}: the schema expects {schema}, the column is {kind}")
+    fitting = None if isinstance(schema, Union | Record | Array | Map) else arrow_type(schema)
+    return differs(path, schema, kind, fitting)

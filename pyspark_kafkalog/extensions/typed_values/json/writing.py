@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import InvalidRecordError, OptionError
 from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.to_json import check_json_type, to_json
@@ -44,4 +44,7 @@ def json_to_encode(column: ColumnFormat, field: pa.Field) -> JsonToEncode:
 
 
 def _as_json(column: pa.Array) -> pa.Array:
-    return to_json(column).cast(pa.binary())
+    try:
+        return to_json(column).cast(pa.binary())
+    except pa.ArrowInvalid:
+        raise InvalidRecordError("A value takes 2 GiB or more as JSON", hint="Write smaller ones.") from None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.codec.buffers import list_column
 from pyspark_kafkalog.codec.text import TEXT, joined_texts
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
-from pyspark_kafkalog.extensions.typed_values.ddl import ddl
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl, way_to_convert
 from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
 from pyspark_kafkalog.extensions.typed_values.json_schema.conversion import unconverted
 from pyspark_kafkalog.extensions.typed_values.json_schema.shapes import (
@@ -132,10 +132,10 @@ def check_fits(shape: Shape, kind: pa.DataType, path: str) -> None:
         for name, part in (("key", kind.key_type), ("value", kind.item_type)):
             check_fits(shape.item.fields.get(name, Anything()), part, f"{path}.{name}")
     elif not isinstance(shape, Scalar) or not _fits(shape, kind):
-        raise SchemaError(
-            f"{path}: expected {_wanted(shape)}, got {ddl(kind)}",
-            hint="Convert the column, or change the schema.",
-        )
+        hint = None
+        if isinstance(shape, Scalar) and not pa.types.is_nested(kind):
+            hint = way_to_convert(path, shape.type)
+        raise SchemaError(f"{path}: expected {_wanted(shape)}, got {ddl(kind)}", hint=hint)
 
 
 def _check_fields(shape: ObjectShape, kind: pa.StructType, path: str) -> None:

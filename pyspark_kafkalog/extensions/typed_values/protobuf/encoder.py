@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark_kafkalog.codec.buffers import int64_column, list_column, validity_of
 from pyspark_kafkalog.codec.text import TEXT, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
+from pyspark_kafkalog.extensions.typed_values.ddl import differs
 from pyspark_kafkalog.extensions.typed_values.protobuf import kernels
 from pyspark_kafkalog.extensions.typed_values.protobuf.kernels import END_GROUP, GROUP, SIZED
 from pyspark_kafkalog.extensions.typed_values.protobuf.schema import MessageField, MessageType
@@ -67,7 +68,7 @@ def check_fits(message: MessageType, kind: pa.DataType, path: str) -> None:
     :raises SchemaError: naming the field.
     """
     if not pa.types.is_struct(kind):
-        raise SchemaError(f"{path}: the schema expects {message}, the column is {kind}")
+        raise differs(path, message, kind, None)
     names = [field.name for field in kind]
     known = {field.name: field for field in message.fields}
     for field in kind:
@@ -89,13 +90,13 @@ def check_fits(message: MessageType, kind: pa.DataType, path: str) -> None:
 def _check_field(field: MessageField, kind: pa.DataType, path: str) -> None:
     if field.is_map and field.message is not None:
         if not pa.types.is_map(kind):
-            raise _differs(field, kind, path)
+            raise differs(path, field, kind, None)
         key, value = field.message.fields
         _check_value(key, kind.key_type, f"{path}.key")
         _check_value(value, kind.item_type, f"{path}.value")
     elif field.is_repeated:
         if not pa.types.is_list(kind):
-            raise _differs(field, kind, path)
+            raise differs(path, field, kind, None)
         _check_value(field, kind.value_type, f"{path}.element")
     else:
         _check_value(field, kind, path)
@@ -146,7 +147,8 @@ def _is_scalar(kind: str, column: pa.DataType) -> bool:
 
 
 def _differs(field: MessageField, kind: pa.DataType, path: str) -> SchemaError:
-    return SchemaError(f"{path}: the schema expects {field}, the column is {kind}")
+    shape = _shape(field)
+    return differs(path, field, kind, None if shape is None or pa.types.is_nested(shape.type) else shape.type)
 
 
 class MessageEncoder:

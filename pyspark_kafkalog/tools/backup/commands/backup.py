@@ -50,15 +50,15 @@ group_option = click.option(
 )
 no_groups_option = click.option("--no-groups", is_flag=True, help="Leave out consumer groups.")
 gaps_option = click.option(
-    "--allow-gaps", is_flag=True, help="Go on behind records that the source deleted before they were copied."
+    "--allow-gaps", is_flag=True, help="Go on after records that the source deleted before they were copied."
 )
 truncate_option = click.option(
-    "--truncate", is_flag=True, help="Cut off, and keep beside, what the source no longer has."
+    "--truncate", is_flag=True, help="Cut off what the source no longer has, and keep it beside the log."
 )
 renew_option = click.option(
     "--renew-compacted",
     is_flag=True,
-    help="Copy a compacted partition again if tombstones may have gone before they were copied.",
+    help="Copy a compacted partition again if tombstones may be missing in the copy.",
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Partitions at the same time."
@@ -75,7 +75,7 @@ threads_option = click.option(
 @click.option(
     "--follow",
     is_flag=True,
-    help="Go on with what comes, until Ctrl-C or SIGTERM; then show what was copied.",
+    help="Go on with new records until Ctrl-C or SIGTERM; then show what was copied.",
 )
 @rate_option
 @threads_option
@@ -89,13 +89,13 @@ def backup(
 ) -> None:
     """Back up topics of a cluster, and consumer groups, into the log directory BACKUP.
 
-    PLACE is brokers. Without TOPIC, all topics are. Record batches are copied as they are, with their
-    offsets, timestamps, producer ids, leader epochs and topic ids. Run again, it goes on where it stopped,
-    also after a kill. The configs of topics and the committed offsets of groups are saved, too. Exits with 1
-    if a partition has a problem: its topic was recreated, its log was truncated, records were deleted before
-    they could be copied, its leader does not answer, or its files are damaged or can't be written. The others
-    are backed up all the same. With --follow, a problem of the source is told, and tried again; one of BACKUP
-    ends it.
+    PLACE is brokers. Without TOPIC, all topics are backed up. Record batches are copied as they are, with
+    their offsets, timestamps, producer ids, leader epochs and topic ids. Run again, it goes on where it
+    stopped, even after a kill. The configs of topics and the committed offsets of groups are saved, too.
+    Exits with 1 if a partition has a problem: its topic was recreated, its log was truncated, records were
+    deleted before they could be copied, its leader does not answer, or its files are damaged or can't be
+    written. Other partitions are backed up all the same. With --follow, a problem of the source is reported,
+    and tried again; one of BACKUP ends the command.
     """
     if kafka.place_options.brokers is None:
         raise OptionError(
@@ -142,7 +142,7 @@ def copy(ctx: click.Context, /, place: str, directory: str, as_json: bool, **rul
     """Copy topics of the log directory PLACE into another one, BACKUP.
 
     Without TOPIC, all topics are copied. Batches are copied as backup does; a range of time begins and ends
-    with whole batches, so that the records next to it may come along.
+    with whole batches, so records next to it may be copied, too.
     """
     if names_brokers(place) and not os.path.exists(place):
         raise click.UsageError("Expected a log directory as PLACE, got brokers: use kafkalog backup.")
@@ -173,7 +173,7 @@ def adopt(
     """Put a backup into PLACE, the log directory of a stopped broker, as the broker's own.
 
     Create the topics first, with as many partitions, and leave them empty; then stop the broker. Its
-    partitions become copies of those in BACKUP, with the broker's topic ids. Exits with 1 if some can't.
+    partitions become copies of those in BACKUP, with the broker's topic ids. Exits with 1 if one can't.
     """
     from pyspark_kafkalog.tools.backup.copies.adopt import AdoptedPartition
 

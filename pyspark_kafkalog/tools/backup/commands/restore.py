@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @topics_argument
 @exclude_option
 @click.option("--rename", metavar="OLD=NEW", multiple=True, help="Another name for a topic. Repeatable.")
-@click.option("--replication-factor", type=click.IntRange(1), help="Of new topics; the brokers' by default.")
+@click.option("--replication-factor", type=click.IntRange(1), help="For new topics; by default the brokers'.")
 @set_option("A configuration of new topics, instead of the one in BACKUP; NAME= leaves it out.")
 @click.option(
     "--until",
@@ -71,7 +71,9 @@ if TYPE_CHECKING:
 @click.option("--group", "groups", multiple=True, help="Only the offsets of this group. Repeatable.")
 @click.option("--no-groups", is_flag=True, help="Commit no offsets of groups.")
 @click.option(
-    "--state", metavar="FILE", help="Where to keep what a second run needs, and where offsets went."
+    "--state",
+    metavar="FILE",
+    help="The file that a second run needs: it says what is done, and where offsets went.",
 )
 @rate_option
 @click.option(
@@ -105,9 +107,9 @@ def restore(
     BACKUP is a log directory (a folder or a URI) or other brokers. Without TOPIC, all topics are restored.
     Topics are made with the backup's partitions and configurations; those that exist must be empty. Records
     keep key, value, headers, timestamp, partition and compression, and their offsets where these begin at 0
-    without gaps. Else the file of --state, by default .kafkalog-restore-* in BACKUP, maps old offsets to new
-    ones, and what groups have committed is translated. Killed and run again, it writes nothing twice, and
-    nothing that was added to BACKUP since the first run: it says so, and exits with 1 if BACKUP is a
+    without gaps. Otherwise the file of --state, by default .kafkalog-restore-* in BACKUP, maps old offsets to
+    new ones, and commits of groups are translated. Killed and run again, it writes nothing twice. It also
+    leaves out what was added to BACKUP since the first run: it says so, and exits with 1 if BACKUP is a
     directory.
 
     Without --execute, BACKUP is read, and what would be restored is shown. -o and --config are for PLACE.

@@ -31,7 +31,7 @@ from pyspark_kafkalog.tools.cli.parameters import (
     default=128 << 20,
     show_default=True,
     metavar="BYTES",
-    help="Memory for the map of keys; with more keys it takes several passes.",
+    help="Memory for the map of keys; more keys take several passes.",
 )
 @execute_option
 @json_option
@@ -47,9 +47,9 @@ def compact(
 ) -> None:
     """Keep the last record of each key, as a broker's log cleaner does.
 
-    PLACE is a log directory that no broker uses. Without TOPIC, all topics whose cleanup.policy says compact.
-    min.compaction.lag.ms, delete.retention.ms, min.cleanable.dirty.ratio and segment.bytes are those of the
-    topics, or of --set.
+    PLACE is a log directory that no broker uses. Without TOPIC, it compacts all topics whose cleanup.policy
+    says so. min.compaction.lag.ms, delete.retention.ms, min.cleanable.dirty.ratio and segment.bytes come from
+    --set, or from the topics.
     """
     if names_brokers(directory):
         raise click.UsageError("Expected a log directory, got brokers: these compact by themselves.")

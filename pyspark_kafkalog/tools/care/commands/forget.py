@@ -26,9 +26,9 @@ def forget_queries(ctx: click.Context, directory: str, older_than: str, execute:
     """Forget the streaming queries, and jobs with numbers of their own, that have written to a log directory
     and are gone.
 
-    Removes their ledgers, by which a micro-batch is written once. One that comes back is refused, as nothing
-    tells what it has written: give it a new checkpoint, or set failOnMissingMarker to false for one run.
-    Exits with 1 if a ledger can't be read: it stays.
+    Removes their ledgers, which say what they have written. A query that comes back is refused, as nothing
+    tells this any more: give it a new checkpoint, or set failOnMissingMarker to false for one run. Exits with
+    1 if a ledger can't be read: it stays.
     """
     from pyspark_kafkalog.tools.care.forget import ForgottenQuery
 

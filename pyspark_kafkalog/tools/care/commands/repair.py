@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.argument("directory", metavar="PLACE", cls=PlaceArgument)
 @click.argument("partitions", metavar="[TOPIC:PARTITIONS]...", nargs=-1)
 @click.option(
-    "--salvage", is_flag=True, help="Keep every valid record batch after damage, too; offsets then have gaps."
+    "--salvage", is_flag=True, help="Also keep every valid record batch after damage; offsets then have gaps."
 )
 @click.option("--discard", is_flag=True, help="Don't keep what is cut out.")
 @execute_option
@@ -54,9 +54,9 @@ def repair(
 
     Does what a broker does when it starts after a crash, for all segments: finishes or undoes what was
     interrupted, ends each log before its first broken record batch, and rebuilds indexes and checkpoints.
-    Valid records behind it go, too, unless --salvage is given: a line says how many.
-    What is cut out is kept in .kafkalog-cut in the partition's folder. Without TOPIC:PARTITIONS, such as
-    orders:0,1, all are looked at.
+    Valid records after it are cut out, too, unless --salvage is given: a line says how many. What is cut out
+    is kept in .kafkalog-cut in the partition's folder. Without TOPIC:PARTITIONS, such as orders:0,1, all are
+    looked at.
 
     Without --execute, exits with 1 if there is something to mend; with it, if something can't be mended.
     """

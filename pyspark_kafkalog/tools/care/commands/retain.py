@@ -62,9 +62,9 @@ def retain(
 ) -> None:
     """Delete the segments of a log directory that are due, as brokers do with theirs.
 
-    Without TOPIC, of all topics. --set decides what is due or, where it does not say, the topic's
-    configuration in the directory; what neither says is kept. Segments below the log start offset go in
-    any case. Exits with 1 if a partition can't be used: its row says why, and the others lose theirs.
+    Without TOPIC, it looks at all topics. --set decides what is due, or else the topic's configuration in the
+    directory; without either, segments are kept. Segments below the log start offset are deleted in any case.
+    Exits with 1 if a partition can't be used: its row says why, and the others lose their segments.
     """
     with said("Looking for segments that are due"):
         named = named_topics(topics, exclude) or None
@@ -115,7 +115,7 @@ def delete_records(
 
     OFFSET is the first to keep; -1 stands for the high watermark, which deletes all records. For example
     orders=5000, orders:0,1=5000, or orders --until 7d. Exits with 1 if a partition can't be used or asked:
-    its row says why, and the others lose theirs.
+    its row says why, and the others lose their records.
     """
     from pyspark_kafkalog.tools.care.retain import parse_offset_json
 

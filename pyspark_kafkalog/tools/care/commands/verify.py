@@ -30,13 +30,13 @@ def verify(
 ) -> None:
     """Read everything and report damage.
 
-    Checks the checksum, framing, offsets and content of every record batch, internal topics included. Of a
-    directory it checks what lies beside them, too: indexes, snapshots of producers, leader epochs, topic
-    ids and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does
-    not know is told. Exits with 1 if it finds damage, if brokers do not give a partition within seconds
-    (its row says why), or if there is no partition to verify. What a broker with tiered storage has moved
-    out of its directory, and what a backup could not copy, is noted, and does not count as damage. So is
-    each folder that has no place in a log directory, such as one of Parquet.
+    Checks the checksum, framing, offsets and content of every record batch, internal topics included. In a
+    directory it also checks the files beside them: indexes, snapshots of producers, leader epochs, topic ids
+    and checkpoints. No checksum covers the leader epoch of a record batch: one that its checkpoint does not
+    know is reported. Exits with 1 if it finds damage, if brokers do not give a partition within seconds (its
+    row says why), or if there is no partition to verify. These are noted, and don't count as damage: records
+    that a broker with tiered storage has moved away, or that a backup could not copy, and folders that have
+    no place in a log directory, such as one of Parquet.
     """
     from pyspark_kafkalog.tools.care.verify import VerifiedPartition
 

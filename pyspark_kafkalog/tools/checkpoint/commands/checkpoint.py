@@ -59,8 +59,8 @@ def checkpoint() -> None:
 def show(ctx: click.Context, kafka: Kafka | None, location: str, wide: bool, as_json: bool) -> None:
     """Show the offsets of each source, and what the next start will do.
 
-    Beside PLACE, which the query reads, it shows lags, and what is gone since. Exits with 1 if the next start
-    would fail.
+    With PLACE, which the query reads, it also shows lags, and which records are gone. Exits with 1 if the
+    next start would fail.
     """
     from pyspark_kafkalog.tools.checkpoint.show import checkpoint_state
 
@@ -122,8 +122,8 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--stopped",
             is_flag=True,
-            help="The query is stopped, though Spark has just written to the checkpoint, or its last"
-            " micro-batch is not complete.",
+            help="Confirm that the query is stopped, though Spark has just written to the checkpoint, or"
+            " its last micro-batch is not complete.",
         ),
         click.option(
             "--with-state",
@@ -133,7 +133,8 @@ def _with_change(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--with-sink",
             metavar="PLACE",
-            help="Set what this place, to which the query writes exactly once, knows of the checkpoint, too.",
+            help="The place to which the query writes exactly once: also set what it knows of the"
+            " checkpoint.",
         ),
         click.option(
             "--with-sink-config",
@@ -182,12 +183,12 @@ def rewind(
 ) -> None:
     """Set where a query goes on.
 
-    PLACE is what the query reads: offsets are then such that exist there. --to-batch, --to-offsets and
-    --from-file do without. With TOPIC only its position changes. The query must be stopped. What was there
-    is kept in the checkpoint.
+    PLACE is what the query reads, and tells which offsets exist. --to-batch, --to-offsets and --from-file
+    work without it. With TOPIC, only its positions change. The query must be stopped. The files as they were
+    are kept in the checkpoint.
 
-    Micro-batches go on counting. What is read again is written again, by a sink of this package only if
-    --with-sink names it.
+    Micro-batches keep counting up. Records that are read again are written again; a sink of this package does
+    so only if --with-sink names it.
     """
     from pyspark_kafkalog.tools.checkpoint.rewind import plan_rewind
 
@@ -224,8 +225,8 @@ def rewind(
     "--mm2",
     "source",
     metavar="SOURCE",
-    help="The cluster that MirrorMaker 2 copies to PLACE: its offset syncs say where some records are. If it"
-    " is lost, PLACE again.",
+    help="The cluster that MirrorMaker 2 copies to PLACE: its offset syncs say where some records are. If"
+    " it is lost, give PLACE again.",
 )
 @click.option(
     "--mm2-prefix",
@@ -249,7 +250,7 @@ def rewind(
     "--mm2-unproven",
     "unproven",
     is_flag=True,
-    help="Believe offset syncs of topics of which no record is left in both clusters to compare.",
+    help="Believe offset syncs of topics of which the clusters share no record to compare.",
 )
 @_with_change
 def move(
@@ -269,9 +270,9 @@ def move(
 ) -> None:
     """Let a query go on in another cluster.
 
-    PLACE has copies of the records that the query reads. NOTE says how exact each offset is: no record is
-    left out, and where it is not exact some come again. The query must be stopped. What was there is kept
-    in the checkpoint.
+    PLACE has copies of the records that the query reads. No record is left out; where an offset is not exact,
+    as NOTE says, some are read again. The query must be stopped. The files as they were are kept in the
+    checkpoint.
     """
     if (restored is None) == (source is None):
         raise click.UsageError("Give exactly one of --map, --mm2.")

@@ -65,10 +65,13 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
-    help="With read_committed, count to the last stable offset, where such consumers end.",
+    help="With read_committed, count to the last stable offset, where such consumers stop.",
 )
 @click.option(
-    "--all", "all_groups", is_flag=True, help="Show also the groups that hold exactly-once queries' markers."
+    "--all",
+    "all_groups",
+    is_flag=True,
+    help="Also show the groups that hold markers of exactly-once queries.",
 )
 @click.option(
     "--sort",
@@ -90,7 +93,7 @@ def _parse_seconds(ctx: click.Context, param: click.Parameter, seconds: float | 
     "checkpoints",
     metavar="LOCATION",
     multiple=True,
-    help="The query of this checkpoint, too, under the name of the checkpoint; without --group no group."
+    help="Also the query of this checkpoint, named like the checkpoint; without --group, no groups."
     " Repeatable.",
 )
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format, for a textfile collector.")
@@ -114,16 +117,16 @@ def lag(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Show the lag of each group, in offsets, or that of queries by their checkpoints.
+    """Show the lag of each group, or of queries by their checkpoints, in offsets.
 
-    It counts what can still be read. A commit beyond the end of its log, one whose log does not tell its
-    end, a group that can't be read, and a named group without a lag fail --max-lag, whatever the number. So
-    do groups that the brokers can't list now, and a place without any: nothing was checked then. A group or
-    a checkpoint that can't be read exits with 1 without --max-lag, too, but not with --prometheus, which has
-    a metric for it.
+    It counts what can still be read. --max-lag fails, whatever the number, if a commit is beyond the end of
+    its log, if a log does not tell its end, if a group can't be read, or if a named group has no lag. It also
+    fails if the brokers can't list groups now, or there is no group: nothing was checked then. A group or
+    checkpoint that can't be read exits with 1 even without --max-lag, but not with --prometheus, which has a
+    metric for it.
 
-    With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to
-    its partitions. With --json it prints an object per line and look.
+    With --watch, rates are offsets per second since the previous look: CONSUMED by the group, PRODUCED to its
+    partitions. With --json, each look prints one object on a line.
     """
     if prometheus and (as_json or watch is not None):
         raise click.UsageError("Give only one of --prometheus, --watch and --json.")

@@ -160,9 +160,9 @@ def reset(
 def safe(
     kafka: Kafka, topics: tuple[str, ...], from_file: Any, checkpoint: str | None, as_json: bool
 ) -> None:
-    """Show where a reader must begin to miss no large message.
+    """Show where a reader must begin so that it misses no large message.
 
-    A message that is not complete begins there. TOPIC means at its end.
+    That is where the oldest incomplete message begins. TOPIC asks for its end.
     """
     if bool(topics) + (from_file is not None) + (checkpoint is not None) != 1:
         raise click.UsageError("Give one of TOPIC, --from-file and --checkpoint.")

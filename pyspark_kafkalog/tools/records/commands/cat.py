@@ -97,7 +97,7 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--key-format",
         metavar="FORMAT",
-        help="What keys are decoded from, such as confluent-avro: they are shown as JSON then.",
+        help="The format of keys, such as confluent-avro. They are decoded, and shown as JSON.",
     )
     @click.option("--value-format", metavar="FORMAT", help="The same for values.")
     @click.option(
@@ -190,11 +190,11 @@ def cat(
 ) -> None:
     """Print the records of a topic.
 
-    They come partition by partition, with --tail sorted by timestamp, with --follow as they arrive. In
+    They come partition by partition; with --tail, sorted by timestamp; with --follow, as they arrive. In
     JSON, keys and values that are not UTF-8 are {"base64": "..."}; kafkalog produce --json reads it.
     --value-format confluent-avro -o schema.registry.url=URL decodes values to JSON, by the newest schema of
-    the topic; a login is best given in a file of --config. --key and --grep look at the bytes before that.
-    -o takes what kcat's does, too: beginning, end, an offset, -N for the last N of each partition, s@MS.
+    the topic; a login is best given in a file of --config. --key and --grep look at the bytes as stored. -o
+    also takes what kcat's -o does: beginning, end, an offset, -N for the last N of each partition, s@MS.
     """
     if (template is not None) + as_json + as_kcat + count > 1:
         raise click.UsageError("Give only one of --format, --json, -J and --count.")
@@ -229,7 +229,10 @@ def cat(
 @on_records
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option(
-    "--format", "file_format", type=click.Choice(["parquet", "csv", "jsonl"]), help="If the suffix says none."
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "csv", "jsonl"]),
+    help="The format, if the suffix does not say it.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.pass_context
@@ -239,13 +242,12 @@ def export(
     """Write the records of a topic to a file: Parquet, CSV or lines of JSON.
 
     The suffix of FILE says which: .parquet, .csv, .jsonl, .ndjson or .json. FILE appears when it is complete.
-    Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as
-    say otherwise, and typed columns of those that --key-format and --value-format decode. Lines
-    of JSON are those of kafkalog cat --json. CSV has timestamps in milliseconds as they have, and headers and
-    what is decoded as JSON.
+    Parquet has the columns of a DataFrame, with keys and values as bytes unless --key-as and --value-as say
+    otherwise. What --key-format and --value-format decode becomes typed columns. Lines of JSON are those of
+    kafkalog cat --json. CSV has timestamps in milliseconds, too; its headers and decoded values are JSON.
 
-    Records of aborted transactions are written, too, which kcat and confluent-kafka leave out: give
-    --read-committed to leave them out.
+    Unlike kcat and confluent-kafka, it also writes records of aborted transactions: give --read-committed to
+    leave them out.
     """
     from pyspark_kafkalog.tools.records.export import checked_format
     from pyspark_kafkalog.tools.records.export import export as export_records

@@ -44,7 +44,7 @@ def dump(
     records: bool,
     as_json: bool,
 ) -> None:
-    """Show record batches as stored, those with offsets from --from to --to, and of these the records.
+    """Show record batches, and with --records their records, as stored.
 
     TOPIC:PARTITION is, for example, orders:0. The output is that of Kafka's DumpLogSegments; records of
     internal topics are decoded, as cat does. Exits with 1 if a batch can't be read.

@@ -35,7 +35,7 @@ _SHOWN = 10
     "--json", "as_json", is_flag=True, help="Read lines of JSON, as kafkalog cat --json prints them."
 )
 @click.option(
-    "-Z", "--tombstones", is_flag=True, help="Of lines: an empty value is null, which deletes a key."
+    "-Z", "--tombstones", is_flag=True, help="With lines: an empty value is null, which deletes a key."
 )
 @click.option("-p", "--partition", type=click.IntRange(0), help="The same as TOPIC:PARTITION, as in kcat.")
 @click.option("--keep-partitions", is_flag=True, help="With --json: each record keeps its partition.")

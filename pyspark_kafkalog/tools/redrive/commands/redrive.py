@@ -18,12 +18,12 @@ from pyspark_kafkalog.tools.cli.parameters import execute_option, on_place, topi
     "--group",
     default="kafkalog-redrive",
     show_default=True,
-    help="The consumer group that knows what has been sent. With another one all is sent again.",
+    help="The consumer group that knows what has been sent. With another group, all is sent again.",
 )
 @click.option(
     "--first",
     is_flag=True,
-    help="Nothing was sent with this group yet, at least of partitions for which it has committed nothing.",
+    help="Nothing was sent with this group yet, at least from partitions for which it has committed nothing.",
 )
 @execute_option
 @json_option

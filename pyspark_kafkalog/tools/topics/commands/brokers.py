@@ -20,7 +20,7 @@ from pyspark_kafkalog.tools.cli.printable import one_line
 def brokers(ctx: click.Context, kafka: Kafka, as_json: bool) -> None:
     """Show brokers, how many partitions each leads, and whether it answers from here.
 
-    VERSION is the Kafka whose APIs a broker has. Exits with 1 if one does not answer; doctor says more.
+    VERSION is the Kafka whose APIs a broker has. Exits with 1 if a broker does not answer; doctor says more.
     """
     with said("Asking each broker"):
         rows = kafka.brokers()

@@ -68,7 +68,7 @@ def show(
 ) -> None:
     """Show partitions with their bounds, sizes and timestamps.
 
-    Exits with 1 if one does not tell its bounds; NOTE says why.
+    Exits with 1 if a partition does not tell its bounds; NOTE says why.
     """
     chosen = selection(topics, exclude)
     if segments:
@@ -97,7 +97,7 @@ def _show_segments(kafka: Kafka, chosen: Selection, internal: bool, wide: bool, 
 def describe(kafka: Kafka, topics: tuple[str, ...], as_json: bool) -> None:
     """Show where partitions are, and configurations that are not Kafka's defaults.
 
-    Without TOPIC, of all that are not internal. SIZE is that of the leader's log.
+    Without TOPIC, it shows all topics that are not internal. SIZE is the size of the leader's log.
     """
     with said("Looking up topics"):
         found = kafka.topics.describe(topics or None)
@@ -131,7 +131,7 @@ def create(
 ) -> None:
     """Create topics, at once.
 
-    Nothing is lost by it, so that it has no --execute. Brokers have defaults for what is not given (since
+    It needs no --execute, since nothing can be lost. Brokers have defaults for what you leave out (since
     Kafka 2.4); a log directory makes one partition.
     """
     new = [NewTopic(name, partitions, replication_factor, configs) for name in names]
@@ -149,8 +149,8 @@ def create(
 def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool, as_json: bool) -> None:
     """Delete topics with all their records, and what groups have committed for them.
 
-    Without --execute it is only shown what would go. No broker may run on a log directory; a kill may leave a
-    topic there with fewer partitions: run it again. Internal topics are refused.
+    Without --execute it only shows what would be deleted. No broker may run on a log directory. A kill may
+    leave a topic there with fewer partitions: run the command again. Internal topics are refused.
     """
     with said("Looking up topics"):
         rows = kafka.topics.plan_deletion(names, if_exists=if_exists)

@@ -26,9 +26,9 @@ def run_broker(port: int) -> None:
     """Run a broker of Apache Kafka on this machine until Ctrl-C, to try things with.
 
     It listens on 127.0.0.1, lets everyone there do everything, and deletes its data at the end. Its address
-    is printed once it answers. It needs Java 17, and PySpark, whose Ivy fetches Kafka's jars (45 MB) from
-    Maven Central once, into ~/.cache/pyspark-kafkalog or the folder KAFKALOG_JARS. If KAFKALOG_KAFKA names
-    Kafka's .tgz, what is unpacked from it, or a folder of its jars, it runs that, and fetches nothing.
+    is printed once it answers. It needs Java 17, and PySpark: its Ivy fetches Kafka's jars (45 MB) from Maven
+    Central once, into ~/.cache/pyspark-kafkalog or the folder KAFKALOG_JARS. If KAFKALOG_KAFKA names Kafka's
+    .tgz, the folder unpacked from it, or a folder of its jars, it runs that Kafka and fetches nothing.
     """
     # What ends this command ends the broker, too.
     for ending in signal.SIGTERM, signal.SIGHUP:

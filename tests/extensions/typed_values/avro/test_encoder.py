@@ -119,7 +119,11 @@ def bomb(size: int) -> Any:
 @pytest.mark.parametrize(
     ("schema", "kind", "said"),
     [
-        (record("A", a="int"), {"a": pa.int64()}, "value.a: the schema expects int, the column is int64"),
+        (
+            record("A", a="int"),
+            {"a": pa.int64()},
+            r"value.a: the schema expects int, the column is bigint. Convert it .*: CAST\(a AS int\) AS a\.$",
+        ),
         (
             record("A", a="int"),
             {"a": pa.int32(), "b": pa.int32()},
@@ -132,7 +136,11 @@ def bomb(size: int) -> Any:
             {"a": pa.struct({"b": pa.int32()})},
             "value.a.b: the schema",
         ),
-        (record("A", a={"type": "array", "items": "int"}), {"a": pa.list_(pa.string())}, r"value.a.element:"),
+        (
+            record("A", a={"type": "array", "items": "int"}),
+            {"a": pa.list_(pa.string())},
+            r"value.a.element: .*\. Convert it to int\.$",
+        ),
         (record("A", a=["null", "int", "string"]), {"a": pa.int64()}, "value.a: the schema expects union of"),
         (
             record("A", a=["string", {"type": "enum", "name": "E", "symbols": ["X"]}]),
@@ -160,7 +168,7 @@ def bomb(size: int) -> Any:
         (
             record("A", a={"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}),
             {"a": pa.decimal128(6, 2)},
-            r"value.a: the schema expects bytes decimal\(5,2\)",
+            r"value.a: the schema expects bytes decimal\(5,2\), the .* AS decimal\(5,2\)\) AS a\.$",
         ),
         ("string", {"a": pa.int32()}, "value: the schema expects string, the column is struct"),
     ],

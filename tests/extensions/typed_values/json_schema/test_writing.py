@@ -170,6 +170,12 @@ def test_what_does_not_fit(described: Any, kind: str, message: str) -> None:
     assert message in caught.value.message
 
 
+def test_a_type_that_does_not_fit_comes_with_a_cast() -> None:
+    shape = shape_of(json.dumps({"properties": {"a": {"type": "integer"}}}))
+    with pytest.raises(SchemaError, match=r"got string\. .*: CAST\(a AS bigint\) AS a\.$"):
+        check_fits(shape, parse_ddl("a string"), "value")
+
+
 @pytest.mark.parametrize(
     ("described", "kind"),
     [
