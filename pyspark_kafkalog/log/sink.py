@@ -16,13 +16,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog import extensions
-from pyspark_kafkalog.errors import OptionError
+from pyspark_kafkalog.errors import OptionError, numbered
 from pyspark_kafkalog.filesystem.durable import disk_errors
 from pyspark_kafkalog.filesystem.machine import Mark, is_marked_by, leave_mark
 from pyspark_kafkalog.garbage import loading
 from pyspark_kafkalog.log.layout import TOPIC_CONFIGS_FILE
 from pyspark_kafkalog.log.lock import check_unlocked
 from pyspark_kafkalog.model import EncodeSettings, Plan, QueryBatch, TaskAttempt
+from pyspark_kafkalog.options.user_options import log_once
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.log.publish.publish import Published
@@ -149,6 +150,7 @@ class DirectorySink:
 
         _known_topics.cache_clear()
         staged = [task for task in finished if task.sections]
+        self._warn_of_existing(staged)
         history = Provenance(plan, self.is_job, self.required)
         published = publish(
             self.root,
@@ -167,6 +169,27 @@ class DirectorySink:
 
             _log.warning(JOB_SKIPPED, batch.batch_id)
         return not published.skipped
+
+    def _warn_of_existing(self, staged: Sequence[Staged]) -> None:
+        """Say where a number of partitions that was given has no effect; 1 may be the default."""
+        if self.num_partitions == 1:
+            return
+        with loading():
+            from pyspark_kafkalog.log.publish.existing import TopicPartitions
+
+        existing = TopicPartitions(self.root)
+        topics = {section.topic_partition.topic for task in staged for section in task.sections}
+        for topic in sorted(topics):
+            count = len(existing.of(topic))
+            if count and count != self.num_partitions:
+                log_once(
+                    logging.WARNING,
+                    "Topic %s keeps its %s: numPartitions=%s is for topics that the write creates."
+                    " To add partitions: kafkalog topics alter --partitions",
+                    topic,
+                    numbered(count),
+                    self.num_partitions,
+                )
 
     def _cleanup(self) -> Callable[[Published, Callable[[], None]], None]:
         """The cleanup that follows a commit. It is loaded here: nothing may fail once records are visible."""

@@ -46,6 +46,7 @@ RECORD_FIELDS: Mapping[str, str] = {**ROW_FIELDS, **dict([HEADERS_FIELD])}
 _STRUCTURED = ("struct", "array", "map")
 _NESTED = (*_STRUCTURED, "variant")
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
+_DOUBLED = re.compile(r"(.)\1+")
 _FIELD = re.compile(r"[<,](\w+):")
 _HEADERS_TO_CAST = re.compile(r"array<struct<[^:<>]+:(string|binary),[^:<>]+:(string|binary)>>")
 _BY_OPTION: Mapping[str, str] = {
@@ -103,9 +104,9 @@ def read_columns(
 def _way_to_read(name: str, allowed: Collection[str], fields: Sequence[tuple[str, str, bool]]) -> str:
     """The hint for a column of a user's schema that a read does not have: it may be a field of values."""
     unknown = [(field, kind) for field, kind, _ in fields if field not in {*allowed, *_BY_OPTION}]
-    is_slip_of_one = len(unknown) == 1 and near_names(name, allowed)
+    are_slips = all(near_names(field, allowed) for field, _ in unknown)
     is_bytes = all(kind == "binary" for _, kind in unknown)
-    if name in _BY_OPTION or is_slip_of_one or is_bytes:
+    if name in _BY_OPTION or are_slips or is_bytes:
         return way_to_column(name, allowed)
     schema = ", ".join(f"{_quoted(field)} {kind}" for field, kind in unknown)
     return (
@@ -219,7 +220,8 @@ def _slip_of(name: str) -> str | None:
     """
     lower = name.lower()
     for column in SINK_FIELDS if not name[-1:].isdigit() else ():
-        if is_slip(name, column) or lower == f"{column}s" or sorted(lower) == sorted(column):
+        is_doubled = _DOUBLED.sub(r"\1", lower) == column
+        if is_slip(name, column) or is_doubled or lower == f"{column}s" or sorted(lower) == sorted(column):
             return column
     return None
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from pyspark_kafkalog.errors import OptionError
-from pyspark_kafkalog.options.user_options import near_names
+from pyspark_kafkalog.options.user_options import SHORT_RETENTION, is_short_retention, near_names
 from pyspark_kafkalog.options.values import milliseconds, size_in_bytes
 
 _log = logging.getLogger("pyspark_kafkalog")
@@ -18,10 +18,6 @@ _EXAMPLES = {
     ".ms": "milliseconds such as 604800000, or a time such as 7d",
     ".bytes": "bytes such as 1073741824, or a size such as 1g",
 }
-_RETENTIONS = "retention.ms", "local.retention.ms"
-_AN_HOUR = 3_600_000
-"""Milliseconds. A shorter retention without a unit may be meant in seconds, or in days."""
-_SHORT = re.compile("[0-9]{1,7}")
 _WITH_UNIT = re.compile(r"[0-9]+\s*[a-zA-Z]+", re.ASCII)
 
 
@@ -99,13 +95,8 @@ def in_kafkas_units(configs: Mapping[str, str]) -> dict[str, str]:
         end = next((end for end in _UNITS if name.endswith(end)), None)
         # Without a value a restored topic leaves it out.
         if end is None or name not in TOPIC_CONFIGS or re.fullmatch(r"-?[0-9]+|", text, re.ASCII):
-            if name in _RETENTIONS and _SHORT.fullmatch(text) and 0 < int(text) < _AN_HOUR:
-                _log.warning(
-                    "%s=%s is in ms: records older than %.3g s are deleted. Give a unit, such as 7d",
-                    name,
-                    text,
-                    int(text) / 1000,
-                )
+            if is_short_retention(name, text):
+                _log.warning(f"{SHORT_RETENTION}. Give a unit, such as 7d", name, text, int(text) / 1000)
             return text
         if not _WITH_UNIT.fullmatch(text):
             raise OptionError(f"Topic configuration {name!r}: expected {_EXAMPLES[end]}, got {text!r}")

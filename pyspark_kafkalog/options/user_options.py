@@ -30,7 +30,7 @@ from pyspark_kafkalog.options.table import (
     Use,
     Where,
 )
-from pyspark_kafkalog.options.values import letters
+from pyspark_kafkalog.options.values import letters, milliseconds
 from pyspark_kafkalog.saying import named_work
 
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ _OF_A_CLIENT = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.")
 """The part of an option's name that says whose client it is for, as other libraries write it."""
 _SHORT = re.compile("[0-9]{1,3}")
 """A time in milliseconds that could be one in seconds."""
+_RETENTIONS = "retention.ms", "local.retention.ms"
+_AN_HOUR = 3_600_000
+"""Milliseconds. A shorter retention without a unit may be meant in seconds, or in days."""
+SHORT_RETENTION = "%s=%s is in ms: records older than %.3g s are deleted"
 _SEPARATORS = re.compile("[ ._-]")
 _FLAGS = {
     "kafka.isolation.level": "--read-committed",
@@ -98,6 +102,12 @@ class UserOptions:
         check_is_mapping(options)
         self._values = {name.lower(): str(value) for name, value in options.items() if value is not None}
         self._written = {name.lower(): name for name in options}
+        for name, value in options.items():
+            if value is not None and str(value) != self._values[name.lower()]:
+                raise OptionError(
+                    f"Options {name!r} and {self._written[name.lower()]!r} are the same one, with two values",
+                    hint="Leave one out: case makes no difference in names.",
+                )
         self._use = use
         self.is_zookeeper = ZOOKEEPER in self and not any(name in self for name in ("path", "paths", SERVERS))
         """Whether ZooKeeper is the only place that is named: with brokers it is where they keep offsets."""
@@ -199,9 +209,14 @@ class UserOptions:
     def _warn_of_seconds(self, option: Option) -> None:
         """Warn of a time in milliseconds that is a small part of the default: Python counts seconds."""
         given, default = self._values[option.name.lower()].strip(), option.default or ""
-        if not (option.name.lower().endswith("ms") and _SHORT.fullmatch(given) and default.isdecimal()):
+        if is_short_retention(option.name, given):
+            log_once(logging.WARNING, SHORT_RETENTION, option.name, given, int(given) / 1000)
+        is_time = option.parser is milliseconds or (
+            option.name.lower().endswith("ms") and default.isdecimal()
+        )
+        if not (is_time and _SHORT.fullmatch(given)):
             return
-        if 0 < int(given) * 250 <= int(default):
+        if 0 < int(given) * 250 <= milliseconds(option.name, default):
             log_once(
                 logging.WARNING,
                 "Option %s is %s ms. If that means seconds, write %s000",
@@ -268,10 +283,10 @@ class UserOptions:
             )
         if self._use is Use.ADMIN:
             flag = _FLAGS.get(option.name)
-            to_command = f", {flag} to a command that reads records" if flag else ""
+            to_command = f", and {flag} to a command that reads records" if flag else ""
             raise OptionError(
-                f"Option {option.name!r} applies only to reading records",
-                hint=f"Leave it out here. Give it to a read of connect(){to_command}.",
+                f"Option {option.name!r} belongs to a read of records, not to the place",
+                hint=f"Leave it out here. Give it to spark.read or connect().read{to_command}.",
             )
         view = next(name for name, use in VIEW_USES.items() if use is self._use)
         narrowing = [
@@ -440,6 +455,11 @@ def partitions_like(wanted: Collection[TopicPartition], known: Iterable[TopicPar
     if first.topic in topics:
         return f"Topic {first.topic} has {numbered(topics[first.topic])}."
     return names_like([first.topic], topics, "topic")
+
+
+def is_short_retention(name: str, text: str) -> bool:
+    """Whether a time without a unit is so short a retention that seconds or days may be meant."""
+    return name in _RETENTIONS and re.fullmatch("[0-9]{1,7}", text) is not None and 0 < int(text) < _AN_HOUR
 
 
 def is_slip(name: str, known: str) -> bool:

@@ -396,6 +396,14 @@ def paths(name: str, text: str) -> tuple[str, ...]:
             f"Option {name!r}: expected a path, {'got an empty one' if any(found) else 'got nothing'}",
             hint="Write, for example, /data/kafka-logs, or several with commas between them.",
         )
+    if not text.strip().startswith("[") and all(
+        "/" not in path and _SERVER.fullmatch(path.strip()) for path in found
+    ):
+        raise OptionError(
+            f"Option {name!r}: expected a log directory, got brokers",
+            hint="Give brokers as option kafka.bootstrap.servers, and leave load() or save() empty. A folder"
+            " of such a name would be ./host:9092.",
+        )
     if any(_OF_SPARK_ALONE.match(path) for path in found):
         raise OptionError(
             f"Option {name!r}: expected a path that Python sees, got one of dbfs:",

@@ -293,11 +293,13 @@ def _checked(split: Split, offsets: OffsetRange, bounds: Watermarks | None, rule
         _lost(rules, _loss(what, partition, start))
     if max(end, split.seen.end if split.offsets.end == LATEST else 0) > highest:
         what = f"COULD_NOT_READ_OFFSET_RANGE: the log ends at {highest}, before offset "
+        hint = GO_ON
         if highest < split.seen.end:
             what += f"{split.seen.end}, where the planner saw it end. Is it the same log on every machine?"
         else:
             what += str(end)
-        _lost(rules, _loss(what, partition, max(start, highest)))
+            hint = f"If you gave this end, give {highest} at most. {GO_ON}"
+        _lost(rules, _loss(what, partition, max(start, highest), hint))
     start, end = (min(max(offset, lowest), highest) for offset in (start, end))
     wanted = OffsetRange(start, end).within(split.within)
     return Existing(wanted if wanted.start < wanted.end else OffsetRange(end, end), lowest)
@@ -314,8 +316,8 @@ class _LeftOut:
         _log.warning("Skipped, because failOnDataLoss=false: %s", error)
 
 
-def _loss(what: str, partition: TopicPartition, offset: int) -> DataLossError:
-    return DataLossError(what, topic_partition=partition, offset=offset, hint=GO_ON)
+def _loss(what: str, partition: TopicPartition, offset: int, hint: str = GO_ON) -> DataLossError:
+    return DataLossError(what, topic_partition=partition, offset=offset, hint=hint)
 
 
 def _lost(rules: ReadRules, loss: DataLossError) -> None:

@@ -295,7 +295,7 @@ def test_a_quota_is_heeded(broker: Broker, caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_rows_may_name_a_partition_that_has_just_come(
-    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = unused_topic()
     broker.create_topic(topic, 1)
@@ -317,8 +317,11 @@ def test_rows_may_name_a_partition_that_has_just_come(
             patched.setattr(cluster, "refresh", None)
             assert sink.has_partition(TopicPartition(topic, 3)), "it is known by now"
     monkeypatch.setattr(topics, "_CREATION_TIMEOUT", 0.3)
+    caplog.set_level(logging.DEBUG, "pyspark_kafkalog")
     with pytest.raises(InvalidRecordError, match=r"partition 4, but topic .* has 4"):
         produce(cluster, topic, [rows(value=["x"], partition=pa.array([4], pa.int32()))])
+    assert f"Looking for partition 4 of topic {topic!r}, which has 4, counted from 0" in caplog.text
+    assert "Create it" not in caplog.text
 
 
 def test_what_a_broker_refuses_names_partition_and_reason(broker: Broker, cluster: Cluster) -> None:

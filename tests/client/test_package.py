@@ -18,7 +18,7 @@ def test_places_are_opened_by_the_options_of_the_reader() -> None:
     assert "place" not in vars(kafka)
     with pytest.raises(OptionError, match="Unknown option 'startingOffset'"):
         connect({"path": str(fixture.directory), "startingOffset": "1"}).topics.partitions()
-    with pytest.raises(OptionError, match="'subscribe' applies only to reading records"):
+    with pytest.raises(OptionError, match="'subscribe' belongs to a read of records"):
         connect({"path": str(fixture.directory), "subscribe": "t"}).groups.describe()
 
 

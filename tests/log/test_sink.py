@@ -68,6 +68,18 @@ def test_a_batch_that_runs_again_in_a_process_sees_the_partitions_of_now(
         end(sink, QueryBatch("job"), [])
 
 
+def test_a_number_of_partitions_that_a_topic_does_not_get_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, count in enumerate((1, 1, 3, 3)):
+        sink, batch = replace(sink_on(tmp_path), num_partitions=count), QueryBatch(f"job-{number}")
+        assert sink.commit(batch, [run_task(sink, batch)], Plan())
+        said = [
+            message for message in caplog.messages if "keeps its 1 partition, 0: numPartitions=3" in message
+        ]
+        assert len(said) == (count > 1)
+
+
 def test_marks_of_hosts_that_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = os.stat(tmp_path).st_mtime
     known: set[Path] = set()

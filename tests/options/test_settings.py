@@ -103,6 +103,15 @@ class TestPlace:
             place_options({"path": path})
         assert place_options({"path": "./~,/a/~b"}).paths == ("./~", "/a/~b")
 
+    @pytest.mark.parametrize("path", ["host:9092", " 127.0.0.1:9092", "a.b:1, [::1]:2"])
+    def test_no_path_is_brokers(self, path: str) -> None:
+        with pytest.raises(
+            OptionError, match=r"'path': expected a log directory, got brokers\. Give brokers as"
+        ):
+            place_options({"path": path})
+        for folder in ("./host:9092", "hdfs://host:8020", '["host:9092"]', "host:x", "host:9092,logs"):
+            assert place_options({"path": folder}).paths
+
     @pytest.mark.parametrize(
         ("name", "options"),
         [
@@ -524,6 +533,10 @@ class TestColumns:
         [
             ([("val", "binary", True)], "Unknown column 'val'.*Did you mean value"),
             ([("Value", "binary", True)], "Unknown column 'Value'.*Did you mean value"),
+            (
+                [("Value", "binary", True), ("OFFSET", "bigint", True)],
+                r"Unknown column 'Value'\. Did you mean value\?",
+            ),
             ([("dropped", "string", True)], "column 'dropped'.*option large.message.dead.letters=true"),
             (
                 [("value", "string", True)],
@@ -737,3 +750,21 @@ def test_seconds_in_place_of_milliseconds_are_asked_about(caplog: pytest.LogCapt
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.fetch.max.wait.ms": "100"}
     read_options({**given, "kafka.request.timeout.ms": "30", "kafka.metadata.max.age.ms": "5000"}, batch=True)
     assert caplog.messages == ["Option kafka.request.timeout.ms is 30 ms. If that means seconds, write 30000"]
+    caplog.clear()
+    for delay in ("5", "5s"):
+        read_options({**given, "minOffsetsPerTrigger": "10", "maxTriggerDelay": delay}, batch=False)
+    assert caplog.messages == ["Option maxTriggerDelay is 5 ms. If that means seconds, write 5000"]
+
+
+def test_a_retention_of_less_than_an_hour_is_asked_about(caplog: pytest.LogCaptureFixture) -> None:
+    log_once_for.cache_clear()
+    for value in ("7", "3600000", "-1"):
+        write_options({"path": "/logs", "topic": "t", "retention.ms": value})
+    assert caplog.messages == ["retention.ms=7 is in ms: records older than 0.007 s are deleted"]
+
+
+def test_an_option_with_two_values_in_two_spellings_is_refused() -> None:
+    one = {"path": "/logs", "subscribe": "a"}
+    with pytest.raises(OptionError, match="'subscribe' and 'Subscribe' are the same one, with two values"):
+        read_options({**one, "Subscribe": "b"}, batch=True)
+    assert read_options({**one, "Subscribe": "a"}, batch=True)

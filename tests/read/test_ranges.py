@@ -333,8 +333,13 @@ def test_a_log_that_ends_before_the_range_is_data_loss(root: Path, topic_id: str
     for offsets in (OffsetRange(50, 70), OffsetRange(70, 80), OffsetRange(70, LATEST)):
         for end in (0, 60, 80):
             split = Split(T0, offsets, seen=Seen(topic_id, end=end))
-            with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: the log ends at 60"):
+            with pytest.raises(
+                DataLossError, match="COULD_NOT_READ_OFFSET_RANGE: the log ends at 60"
+            ) as lost:
                 count(root, split)
+            assert ("If you gave this end, give 60 at most. Set failOnDataLoss" in str(lost.value)) == (
+                end <= 60
+            )
             assert count(root, split, fail_on_data_loss=False) == max(60 - offsets.start, 0)
 
 

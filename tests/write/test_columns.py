@@ -17,6 +17,8 @@ SLIPS = {
     "KEY": "key",
     "Key": "key",
     "keys": "key",
+    "keyy": "key",
+    "headerss": "headers",
     "kye": "key",
     "Headers": "headers",
     "header": "headers",

@@ -110,15 +110,17 @@ def partition_count(cluster: Cluster, topic: str, *, timeout: float, beyond: int
     while True:
         known = cluster.metadata.topics.get(topic)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code
-        if known is not None and not code:
-            if len(known.leaders) > beyond:
-                return len(known.leaders)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known.leaders else ErrorCode.LEADER_NOT_AVAILABLE
-        error = error_of(
-            code,
-            f"Looking up the topic {topic!r} to write to",
-            hint="Create it, or set the brokers' auto.create.topics.enable." if is_retriable(code) else None,
-        )
+        count = 0 if known is None or code else len(known.leaders)
+        if count > beyond:
+            return count
+        if count:
+            code, hint = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+            what = f"Looking for partition {beyond} of topic {topic!r}, which has {count}, counted from 0"
+        else:
+            code = code or ErrorCode.LEADER_NOT_AVAILABLE
+            hint = "Create it, or set the brokers' auto.create.topics.enable." if is_retriable(code) else None
+            what = f"Looking up the topic {topic!r} to write to"
+        error = error_of(code, what, hint=hint)
         if not is_retriable(code):
             raise error
         backoff.pause(error)

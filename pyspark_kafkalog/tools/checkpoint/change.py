@@ -122,8 +122,8 @@ def plan_change(
     batches = batches_to_change(files)
     if files.operators and not with_state:
         raise OptionError(
-            f"The query has state, of {len(files.operators)} operators: what they have counted would be"
-            " counted again, or records left out would be missing there",
+            "The query has state, such as counts or keys that it has seen. It would not fit: records"
+            " that are read again would count twice, and those that are left out would be missing in it",
             file=files.folder.child("state").label(),
             hint="Begin with a new checkpoint, or keep the state as it is by with_state=True.",
         )
@@ -481,9 +481,9 @@ def _meaning_of_empty(files: CheckpointFiles, moved: Mapping[str, Offsets]) -> I
             again += max(0, end - max(at.get(partition, 0), begins.get(partition, 0)))
     if again:
         yield (
-            f"Micro-batch {files.newest} is not complete, and is repeated without rows. {again} of its"
-            f" offsets are read from micro-batch {files.newest + 1} on: a sink that has some of it already"
-            " has their rows twice."
+            f"Micro-batch {files.newest} is not complete, and is repeated without rows. From micro-batch"
+            f" {files.newest + 1} on, the query reads {again} of its offsets: a sink that has already written"
+            " some of these gets their rows twice."
         )
 
 

@@ -258,8 +258,11 @@ def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) 
         for name, text in properties.items()
         if name not in _UNUSED_PROPERTIES
     }
+    values: dict[str, str] = {}
     for item in given:
         name, text = _pair("-o", item)
+        if values.setdefault(with_kafka(name).lower(), text) != text:
+            raise click.BadParameter(f"{name} is given twice, with two values", param_hint="'-o'")
         options[with_kafka(name)] = text
     if place.startswith(("~", "$")):
         sign = place[0]

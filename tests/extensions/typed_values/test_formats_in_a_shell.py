@@ -113,7 +113,7 @@ def test_what_can_not_be_decoded(place: str) -> None:
         (["--key-format", "confluent-avro"], "which needs 'schema.registry.url'"),
         (["--key-format", "avro", "--key", "k1"], "give it with --key-as, not with --key-format"),
         (["-o", "value.schema=id int"], "'value.schema' needs 'value.format'"),
-        ([*AVRO, "-o", "includeCorrupt=true"], "'includeCorrupt' applies only to reading records"),
+        ([*AVRO, "-o", "includeCorrupt=true"], "'includeCorrupt' belongs to a read of records"),
     ],
 )
 def test_wrong_commands(place: str, words: list[str], said: str) -> None:

@@ -314,10 +314,10 @@ def test_the_current_position_of_a_query_that_was_killed(tmp_path: Path, logs: P
 def test_what_a_micro_batch_without_rows_means_is_said(tmp_path: Path, logs: Path) -> None:
     plans = [[at(t={0: 4, 1: 4})], [at(t={0: 8, 1: 8})]]
     folder = checkpoint(tmp_path / "d", plans, done=1)
-    said = "of its offsets are read from micro-batch 2 on"
-    assert f"8 {said}" in run(*REWIND, folder, logs, "--to-batch", 0).out
-    assert f"8 {said}" in run(*REWIND, folder, logs, "--to-earliest").out
-    assert f"3 {said}" in run(*REWIND, folder, "--to-offsets", at(t={0: 5, 1: 9})).out
+    said = "From micro-batch 2 on, the query reads"
+    assert f"{said} 8 of its offsets" in run(*REWIND, folder, logs, "--to-batch", 0).out
+    assert f"{said} 8 of its offsets" in run(*REWIND, folder, logs, "--to-earliest").out
+    assert f"{said} 3 of its offsets" in run(*REWIND, folder, "--to-offsets", at(t={0: 5, 1: 9})).out
     assert said not in run(*REWIND, folder, logs, "--to-latest").out
 
 

@@ -104,6 +104,7 @@ def test_settings_of_clients() -> None:
         (["topic", "h:1"], "No such command 'topic'"),
         (["topics", "h:1", "--foo"], "No such option"),
         (["topics", "h:1", "-o", "secret"], "expected NAME=VALUE"),
+        (["topics", "h:1", "-o", "client.id=secret", "-o", "kafka.Client.Id=b"], "twice, with two values"),
         (
             ["restore", "/log", "h:1", "--rename", "a:b"],
             "'--rename': expected OLD=NEW, the names of topics, such as orders=again. Try",
