@@ -227,8 +227,8 @@ def hexadecimal(data: np.ndarray, at: Integer, end: Integer) -> Integer:
 
 @inlined
 def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind the quote that ends a string, whose first character is at ``at``; or :data:`_CUT`, or
-    :data:`_BROKEN` or less.
+    """The place behind the quote that ends a string, whose first character is at ``at``; -1 if it is odd, or
+    :data:`_CUT`, or :data:`_BROKEN` or less.
     """
     while at < end:
         byte = data[uint64(at)]
@@ -246,7 +246,8 @@ def behind_string(data: np.ndarray, at: Integer, end: Integer) -> Integer:
                     while at < end and (is_digit(data[at]) or 97 <= (data[at] | 32) <= 102):
                         at += 1
                     at += 1
-                return _BROKEN - min(at, end)
+                # Of a character that takes several bytes Jackson reads all.
+                return int64(-1) if at <= end and data[at - 1] >= 0x80 else _BROKEN - min(at, end)
     return int64(_CUT)
 
 
@@ -1656,17 +1657,23 @@ def decode(
                 if depth == 0 or (fits == _ODD and not is_other(data, at, end, kind)):
                     break
                 is_lost = is_again
-                if columns[column, KIND] != STRUCT:
-                    while columns[column, KIND] != STRUCT:
-                        target = column
-                        depth -= 1
-                        column = stack[depth]
-                        begin = stack[columns.shape[0] + depth]
-                    own = seen[columns.shape[0] + column]
-                    guess = columns[target, ORDINAL] + 1
+                outer = depth
+                holder = column
+                null = target
+                while columns[holder, KIND] != STRUCT:
+                    outer -= 1
+                    null = holder
+                    holder = stack[outer]
+                    begin = stack[columns.shape[0] + outer]
                     is_lost = begin < 0
                 if is_lost:
                     break
+                if outer < depth:
+                    depth = outer
+                    column = holder
+                    target = null
+                    own = seen[columns.shape[0] + column]
+                    guess = columns[target, ORDINAL] + 1
                 forget(columns, counts, gone, target, out, out32)
                 at = token = begin
                 is_corrupt = True
