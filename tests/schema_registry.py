@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -34,6 +35,7 @@ class SchemaRegistryServer:
         """It accepts connections and answers nothing."""
         assert self.process is not None, "it runs"
         self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # a thread of it may still answer until then
         try:
             yield
         finally:
