@@ -1787,7 +1787,8 @@ def decode(
             is_inside = is_left and depth > 0 and at != end and not is_named and state != _AFTER
             if is_inside and (state >= _VALUE or data[token] == _QUOTE):
                 at = behind_value(data, token, end, closing, MOST_DEPTH - depth)
-                is_named = state < _VALUE and at == end
+                if state < _VALUE and at == end:
+                    is_named = True
             # Without the object or its end, or between its fields, a fault leaves none of them.
             is_cut = at in (end, _CUT) and not (is_named and depth > 1)
             is_between = state == _AFTER or is_named
