@@ -120,10 +120,9 @@ def int64_column(column: pa.Array) -> np.ndarray:
 
 def valid_rows(column: pa.Array) -> np.ndarray:
     """Whether each row is not null, as bools."""
-    validity = validity_of(column)
-    if not validity.size:
-        return np.ones(len(column), bool)
-    return np.unpackbits(validity, count=len(column), bitorder="little").view(bool)
+    if column.null_count in (0, len(column)):  # a column of type null has no bitmap
+        return np.full(len(column), column.null_count == 0)
+    return np.unpackbits(validity_of(column), count=len(column), bitorder="little").view(bool)
 
 
 def _offsets(column: pa.Array) -> np.ndarray:

@@ -96,14 +96,14 @@ def _structs(column: pa.StructArray, in_full: bool) -> pa.LargeBinaryArray:
         values = column.field(number)
         name = _name(field.name)
         with_null = in_full or WITH_NULL.items() <= (field.metadata or {}).items()
-        is_given = with_null or not values.null_count
-        if before is None and is_given:
+        nulls = 0 if with_null else values.null_count
+        if before is None and not nulls:
             parts += [b"," + name, _value(values, in_full, with_null=with_null)]
             continue
-        if not is_given and values.null_count == len(column):
+        if nulls and nulls == len(column):
             continue
-        given = np.ones(len(column), bool) if is_given else valid_rows(values)
-        if values.null_count > _MANY_NULLS * len(column) and not is_given:
+        given = valid_rows(values) if nulls else np.ones(len(column), bool)
+        if nulls > _MANY_NULLS * len(column):
             rows = np.flatnonzero(given)
             which = np.ones(rows.size, bool) if before is None else before[rows]
             named = Choices((name, b"," + name), which.astype(np.uint8))

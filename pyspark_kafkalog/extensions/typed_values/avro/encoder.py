@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import int64_column, list_column, validity_of
+from pyspark_kafkalog.codec.buffers import int64_column, list_column, valid_rows, validity_of
 from pyspark_kafkalog.codec.text import TEXT, Choices, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.avro import kernels
@@ -323,7 +323,7 @@ def _behind(null: bytes, some: bytes, parts: list[_Part], column: pa.Array) -> l
     first = parts[0] if parts else None
     if isinstance(first, _Varints) and len(null) == len(some) == 1:
         return [first.behind(null[0], some[0]), *parts[1:]]
-    return [Choices((null, some), _is_valid(column).view(np.uint8)), *parts]
+    return [Choices((null, some), valid_rows(column).view(np.uint8)), *parts]
 
 
 def _members(
@@ -332,7 +332,7 @@ def _members(
     """The parts of a union of which each row has one member of a struct, or none."""
     members = column.flatten()
     chosen = np.full(len(column), -1 if null is None else null, np.int64)
-    given = [_is_valid(member) for member in members]
+    given = [valid_rows(member) for member in members]
     for (number, _), valid in zip(branches, given, strict=True):
         chosen[valid] = number
     if (np.sum(given, axis=0) > 1).any():
@@ -419,10 +419,6 @@ def _timestamps(schema: Schema, column: pa.Array, path: str) -> np.ndarray:
     return np.asarray(numbers, np.int64)
 
 
-def _is_valid(column: pa.Array) -> np.ndarray:
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
-
-
 def _sized(column: pa.LargeBinaryArray) -> list[_Part]:
     """The length of each row before it."""
     ends = np.frombuffer(column.buffers()[1], np.int64)[column.offset :][: len(column) + 1]
@@ -450,7 +446,7 @@ def _spread(bodies: pa.Array, column: pa.Array) -> pa.Array:
     """``bodies`` of the rows of a column that are not null, with nulls where those are."""
     if not column.null_count:
         return bodies
-    valid = _is_valid(column)
+    valid = valid_rows(column)
     places = np.cumsum(valid) - 1
     return bodies.take(pa.array(places, mask=~valid))
 

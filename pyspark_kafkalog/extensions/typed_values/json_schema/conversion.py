@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import list_column
+from pyspark_kafkalog.codec.buffers import list_column, valid_rows
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP
 
 _SIXES = np.full(256, 64, np.uint8)
@@ -81,10 +81,10 @@ def _converted(column: pa.Array, kind: pa.DataType, path: str, rows: _Rows, faul
             found, is_small = _decimals(binary, kind)
             fine &= is_small
             why = f"expected base64 of a number that fits into decimal({kind.precision},{kind.scale})"
-    wrong = ~fine & _is_valid(column)
+    wrong = ~fine & valid_rows(column)
     if wrong.any():
         faults.add(rows(np.flatnonzero(wrong)), path.removeprefix("."), why)
-    is_there = _is_valid(column) & fine
+    is_there = valid_rows(column) & fine
     return found if is_there.all() else pc.if_else(pa.array(is_there), found, pa.scalar(None, kind))
 
 
@@ -105,7 +105,7 @@ def _of_items(column: pa.Array, kind: pa.DataType, path: str, rows: _Rows, fault
         )
         keys = _converted(keys, kind.key_type, f"{path}.key", above, faults)
         if keys.null_count:  # a map has none
-            lost = np.flatnonzero(~_is_valid(keys))
+            lost = np.flatnonzero(~valid_rows(keys))
             faults.add(above(lost), f"{path}.key".removeprefix("."), "expected a key that is not null")
             keys = keys.fill_null(_least(kind.key_type))
         items = _converted(items, kind.item_type, f"{path}.value", above, faults)
@@ -117,11 +117,6 @@ def _of_items(column: pa.Array, kind: pa.DataType, path: str, rows: _Rows, fault
 
 def _least(kind: pa.DataType) -> pa.Scalar:
     return pa.scalar("" if pa.types.is_string(kind) else b"" if pa.types.is_binary(kind) else 0).cast(kind)
-
-
-def _is_valid(column: pa.Array) -> np.ndarray:
-    found: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
-    return found
 
 
 def _compact(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -200,7 +195,7 @@ def unconverted(column: pa.Array, read_as: pa.DataType) -> pa.Array:
         return column.cast(read_as)
     if pa.types.is_timestamp(kind):
         ms = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64()).fill_null(0).to_numpy() // 1000
-        return pa.array(ms, mask=~_is_valid(column)) if column.null_count else pa.array(ms)
+        return pa.array(ms, mask=~valid_rows(column)) if column.null_count else pa.array(ms)
     return _two_s_complement(column) if pa.types.is_decimal(kind) else column
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import list_column
+from pyspark_kafkalog.codec.buffers import list_column, valid_rows
 from pyspark_kafkalog.codec.text import TEXT, joined_texts
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl, way_to_convert
@@ -325,7 +325,7 @@ def _written_items(shape: Shape, column: pa.Array, values: pa.Array, path: str) 
         is_null = values.is_null().to_numpy(zero_copy_only=False)
         inside = np.concatenate([[0], np.cumsum(is_null)])
         has_null = inside[offsets[1:]] > inside[offsets[:-1]]
-        if (has_null & column.is_valid().to_numpy(zero_copy_only=False)).any():
+        if (has_null & valid_rows(column)).any():
             raise _has_null(path)
     return _written(shape, values, path)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_kafkalog.codec.buffers import int64_column, list_column, validity_of
+from pyspark_kafkalog.codec.buffers import int64_column, list_column, valid_rows, validity_of
 from pyspark_kafkalog.codec.text import TEXT, Part, joined_texts, texts_of_lists
 from pyspark_kafkalog.errors import InvalidRecordError, SchemaError, listed
 from pyspark_kafkalog.extensions.typed_values.ddl import differs
@@ -184,7 +184,7 @@ def _parts(message: MessageType, column: pa.StructArray, path: str) -> Iterator[
             continue
         part = column.field(numbers[field.name])
         if field.oneof is not None and not pa.types.is_null(part.type):
-            given = _is_valid(part)
+            given = valid_rows(part)
             before = chosen.get(field.oneof)
             if before is not None and (before & given).any():
                 raise InvalidRecordError(f"{at}: a row has another field of {field.oneof}, too")
@@ -229,7 +229,7 @@ def _bodies(
     field: MessageField, column: pa.Array, path: str
 ) -> tuple[pa.LargeBinaryArray, np.ndarray | None]:
     """The body of each row, and which rows have one; None: all."""
-    valid = _is_valid(column) if column.null_count else None
+    valid = valid_rows(column) if column.null_count else None
     given = column if valid is None else column.drop_null()
     form, message = _form(field, column.type), field.message
     assert message is not None
@@ -309,7 +309,7 @@ def _repeated(field: MessageField, column: pa.Array, path: str) -> list[_Part]:
 def _filled(column: pa.MapArray) -> pa.MapArray:
     """Maps with no entries in place of nulls."""
     offsets, _ = list_column(column)
-    valid = _is_valid(column)
+    valid = valid_rows(column)
     sizes = np.where(valid, np.diff(offsets), 0)
     if sizes.sum() == offsets[-1] - offsets[0]:
         return pa.MapArray.from_arrays(pa.array(offsets), column.keys, column.items, column.type)
@@ -338,7 +338,7 @@ def _scalars(
             valid = pc.fill_null(pc.greater(pc.binary_length(texts), 0), False).to_numpy(zero_copy_only=False)
         return _with_lengths(texts, tag or _tag(field), valid)
     values = _values(field, kind, column, path)
-    valid = _is_valid(column) if column.null_count else None
+    valid = valid_rows(column) if column.null_count else None
     return _written(field, kind, values, valid, tag, writes_zeros=writes_zeros)
 
 
@@ -370,7 +370,7 @@ def _values(field: MessageField, kind: str, column: pa.Array, path: str) -> np.n
     if pa.types.is_decimal(column.type):
         words = np.frombuffer(column.buffers()[1] or b"", np.int64).reshape(-1, 2)
         low, high = words[column.offset :][: len(column)].T
-        if (high[_is_valid(column)] != 0).any():
+        if (high[valid_rows(column)] != 0).any():
             raise _too_large(kind, path)
         return np.ascontiguousarray(low)
     values = column.cast(pa.int64()).fill_null(0).to_numpy()
@@ -402,15 +402,11 @@ def _enums(field: MessageField, column: pa.Array, path: str) -> np.ndarray:
     return np.asarray(values, np.int64)
 
 
-def _is_valid(column: pa.Array) -> np.ndarray:
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
-
-
 def _spread(bodies: pa.Array, column: pa.Array) -> pa.Array:
     """``bodies`` of the rows of a column that are not null, with nulls where those are."""
     if not column.null_count:
         return bodies
-    valid = _is_valid(column)
+    valid = valid_rows(column)
     places = np.cumsum(valid) - 1
     return bodies.take(pa.array(places, mask=~valid))
 
