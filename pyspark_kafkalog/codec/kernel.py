@@ -35,6 +35,7 @@ MODULES = (
     "extensions.typed_values.column_kernels",
     "extensions.typed_values.avro.kernels",
     "extensions.typed_values.json.kernels",
+    "extensions.typed_values.json.respelling_kernels",
     "extensions.typed_values.protobuf.kernels",
 )
 """The modules that have kernels."""

@@ -194,6 +194,16 @@ IDIOMS = [
         lambda n: json.dumps({"id": n, "größe": n, "ä": n}),
     ),
     Idiom(
+        "single quotes, as Python shows a dict",
+        "id bigint, name string",
+        lambda n: str({"id": n, "name": f"user-{n}", "x": "O'Brien"}),
+    ),
+    Idiom(
+        "an object as string, with numbers beyond a double's",
+        "id bigint, data string",
+        lambda n: f'{{"id":{n},"data":{{"low":{_NOISE[n % 1000]},"high":1e400,"n":[1.50,{n}e-400]}}}}',
+    ),
+    Idiom(
         "lines of a log", "id bigint, name string", lambda n: f"{_day(n)} {_time(n)} INFO user-{n} started"
     ),
     Idiom("cut off", "id bigint, name string, at timestamp", lambda n: _cut(n)[: 12 + n % 40]),

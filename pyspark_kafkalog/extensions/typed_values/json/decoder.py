@@ -23,6 +23,7 @@ from pyspark_kafkalog.extensions.typed_values.columns import (
 )
 from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.json import kernels
+from pyspark_kafkalog.extensions.typed_values.json.respelling_kernels import LARGEST_GROWTH, respell
 from pyspark_kafkalog.extensions.typed_values.json.rows import root
 from pyspark_kafkalog.extensions.typed_values.json.times import Zone, seconds_east_of_clocks, zone
 from pyspark_kafkalog.extensions.typed_values.json.tokens import Fault
@@ -119,7 +120,7 @@ class Decoder:
             while (left := self._left_in_new_zones(marks, value)).size:
                 found_there, marks[left] = self._common(data, starts[left], sizes[left])
                 array = _with(array, left, found_there)
-            array = self._mended(array, marks, value)
+            array = self._respelled(array, marks, data, starts, sizes)
         faults: dict[int, Fault | None] = {}
         rare, found = np.flatnonzero(marks >= kernels.RARE), []
         for row in rare.tolist():
@@ -138,20 +139,21 @@ class Decoder:
             array, corrupt, slow, value, lambda row: faults.get(row) or self._convert(text_of(value(row)))[1]
         )
 
-    def _mended(self, array: pa.Array, marks: np.ndarray, value: Callable[[int], bytes]) -> pa.Array:
-        """Have the kernel decode rows that it left and that are not UTF-8, with U+FFFD for what is not."""
-        texts = {}
-        for row in np.flatnonzero(marks >= kernels.RARE).tolist():
-            try:
-                value(row).decode()
-            except UnicodeDecodeError:
-                texts[row] = text_of(value(row)).encode()
-        if not texts:
+    def _respelled(
+        self, array: pa.Array, marks: np.ndarray, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+    ) -> pa.Array:
+        """Have the kernel decode rows that it left as soon as they are spelled in its way."""
+        left = np.flatnonzero(marks >= kernels.RARE)
+        if not left.size:
             return array
-        sizes = np.array([len(text) for text in texts.values()], np.int64)
-        data = np.frombuffer(b"".join(texts.values()), np.uint8)
-        rows = np.fromiter(texts, np.int64)
-        found, marks[rows] = self._common(data, np.cumsum(sizes) - sizes, sizes)
+        out = np.empty(LARGEST_GROWTH * int(sizes[left].sum()), np.uint8)
+        new_sizes = np.empty(left.size, np.int64)
+        respell(data, starts[left], sizes[left], out, new_sizes)
+        is_other = new_sizes >= 0
+        rows, new_sizes = left[is_other], new_sizes[is_other]
+        if not rows.size:
+            return array
+        found, marks[rows] = self._common(out, np.cumsum(new_sizes) - new_sizes, new_sizes)
         return _with(array, rows, found)
 
     def _left_in_new_zones(self, marks: np.ndarray, value: Callable[[int], bytes]) -> np.ndarray:

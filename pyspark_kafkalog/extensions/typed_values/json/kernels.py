@@ -94,6 +94,11 @@ _MOST_OFFSET = 18 * 60
 """Minutes of Java's time zones."""
 _LEAST_POWER, _MOST_POWER = -342, 308
 """The exponents of ten in the table of powers."""
+_INFINITE = 0x7FF << 52
+"""The bits of the infinite double."""
+_INFINITY = int.from_bytes(b"Infinity", "little")
+_MOST_SHIFT = 10_000
+"""Places to the right; beyond, Java may refuse a decimal's exponent."""
 _NO_DAY = -(1 << 40)
 _MOST_DIGITS = 19
 """The digits of a number that fit into 64 bits without sign."""
@@ -409,6 +414,16 @@ def with_digit(
 
 
 @inlined
+def digits_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """Any digits: the place behind them, and their number, or a large one."""
+    number = int64(0)
+    while at < end and is_digit(data[uint64(at)]):
+        number = min(10 * number + int64(data[at]) - _ZERO, int64(_DAY * _MICROS))
+        at += 1
+    return at, number
+
+
+@inlined
 def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     """A number: the place behind it, or -1 if it is odd; its first 19 digits as one whole number of 64 bits
     without sign, the power of ten by which they are too large, how many of them are in the fraction, or -1
@@ -446,9 +461,9 @@ def digits_of(data: np.ndarray, at: Integer, end: Integer) -> Integers:
 
 @inlined
 def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
-    """A number without an exponent in a string, as BigDecimal takes it once Spark has removed commas: the
-    place behind its quote, or -1 if it is odd; its digits, the power of ten by which they are too large, and
-    how many there are, as :func:`digits_of` has them; and whether it is negative.
+    """A number in a string, as BigDecimal takes it once Spark has removed commas: the place behind its quote,
+    or -1 if it is odd; its digits, the power of ten by which they are too large, and how many there are, as
+    :func:`digits_of` has them; and whether it is negative.
     """
     is_negative = int64(0)
     if at < end and (data[at] == _MINUS or data[at] == _PLUS):
@@ -458,6 +473,7 @@ def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
     count = int64(0)
     fraction = int64(-1)
     left_out = int64(0)
+    power = int64(0)
     has_digits = False
     while at < end:
         byte = int64(data[uint64(at)])
@@ -465,13 +481,34 @@ def quoted_digits(data: np.ndarray, at: Integer, end: Integer) -> Integers:
         if is_digit(byte):
             has_digits = True
             digits, count, fraction, left_out = with_digit(byte, digits, count, fraction, left_out)
-        elif byte == _POINT and fraction < 0:
+            continue
+        if byte == _POINT and fraction < 0:
             fraction = int64(0)
-        elif byte == _QUOTE and has_digits:
-            return at, digits, max(fraction, int64(0)) - left_out, count, is_negative
-        elif byte != _COMMA:
+            continue
+        if byte == _COMMA:
+            continue
+        if (byte | 32) == _E and has_digits:
+            at, power = exponent_at(data, at, end)
+            byte = int64(data[at - 1]) if at > 0 else int64(0)
+        if byte != _QUOTE or not has_digits:
             break
+        return at, digits, max(fraction, int64(0)) - left_out - power, count, is_negative
     return int64(-1), int64(0), int64(0), int64(0), int64(0)
+
+
+@inlined
+def exponent_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """The exponent of a number in a string: the place behind the quote behind it, or -1 if it is odd or has
+    more than four digits; and the exponent.
+    """
+    is_negative = at < end and data[at] == _MINUS
+    if at < end and (is_negative or data[at] == _PLUS):
+        at += 1
+    begin = at
+    at, power = digits_at(data, begin, end)
+    if at in (begin, end) or at - begin > 4 or data[at] != _QUOTE:
+        return int64(-1), int64(0)
+    return at + 1, -power if is_negative else power
 
 
 @inlined
@@ -492,6 +529,8 @@ def decimal_of(digits: Integer, shift: Integer, precision: Integer) -> Integers:
     is not known here; and its upper and lower 64 bits.
     """
     number = uint64(digits)
+    if -_MOST_SHIFT < shift < -_MOST_DIGITS:
+        return int64(1), int64(0), int64(0)
     if shift <= -_MOST_DIGITS or shift > _MOST_POWER:
         return int64(-1), int64(0), int64(0)
     if shift < 0:
@@ -554,8 +593,15 @@ def wide_decimal(
 
 @inlined
 def nearest_double(digits: Integer, count: Integer, power: Integer, powers: np.ndarray) -> Integer:
-    """The bits as :func:`double_of` gives them, of ``count`` digits; -1 if those behind 19 decide."""
+    """The bits as :func:`double_of` gives them, of ``count`` digits; -1 if those behind 19 decide. What is
+    beyond all doubles is infinite, and what is far below the least one 0.
+    """
     bits = int64(-1)
+    places = min(count, int64(_MOST_DIGITS)) + power
+    if digits != 0 and places > _MOST_POWER + 1:
+        return int64(_INFINITE)
+    if places < _LEAST_POWER:
+        return int64(0)
     for more in range(1 + int64(count > _MOST_DIGITS)):
         found = double_of(digits + more, power, powers)
         if more == 1 and found != bits:
@@ -566,7 +612,7 @@ def nearest_double(digits: Integer, count: Integer, power: Integer, powers: np.n
 
 @inlined
 def double_of(digits: Integer, power: Integer, powers: np.ndarray) -> Integer:
-    """The bits of the double that is nearest to ``digits * 10 ** power``; -1 for one that is not normal.
+    """The bits of the double that is nearest to ``digits * 10 ** power``; -1 for one that may be subnormal.
 
     The algorithm of Eisel and Lemire, "Number Parsing at a Gigabyte per Second" (2021). ``powers`` holds the
     upper 128 bits of powers of five, from that of -342 on.
@@ -607,7 +653,7 @@ def double_of(digits: Integer, power: Integer, powers: np.ndarray) -> Integer:
         mantissa >>= uint64(1)
         exponent += 1
     if exponent >= 2047:
-        return int64(-1)
+        return int64(_INFINITE)
     return int64(mantissa & ((uint64(1) << uint64(52)) - uint64(1))) | exponent << 52
 
 
@@ -1062,6 +1108,21 @@ def put_double(out: np.ndarray, to: Integer, digits: Integer, power: Integer) ->
 
 
 @inlined
+def put_infinite(out: np.ndarray, to: Integer, is_negative: Integer) -> Integer:
+    """Write a number that is beyond all doubles as Jackson does; the place behind it."""
+    out[to] = _QUOTE
+    to += 1
+    if is_negative:
+        out[to] = _MINUS
+        to += 1
+    for place in range(8):
+        # Infinity, as a number.
+        out[to + place] = _INFINITY >> 8 * place & 255
+    out[to + 8] = _QUOTE
+    return to + 9
+
+
+@inlined
 def put_number(
     data: np.ndarray,
     at: Integer,
@@ -1084,7 +1145,11 @@ def put_number(
         return stop, to + stop - at
     bits = nearest_double(digits, count, -divisor, powers)
     power = int64(0)
-    if bits > 0:
+    if bits == _INFINITE:
+        return stop, put_infinite(out, to, data[at] == _MINUS)
+    if bits == 0:
+        digits = int64(0)
+    elif bits > 0:
         digits, power = shortest_of(bits, powers)
     if bits < 0 or power > _MOST_POWER:
         return int64(-1), to
@@ -1185,16 +1250,6 @@ def put_text(
             depth -= 1
         if depth == 0:
             return at, to
-
-
-@inlined
-def digits_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
-    """Any digits: the place behind them, and their number, or a large one."""
-    number = int64(0)
-    while at < end and is_digit(data[uint64(at)]):
-        number = min(10 * number + int64(data[at]) - _ZERO, int64(_DAY * _MICROS))
-        at += 1
-    return at, number
 
 
 @inlined
@@ -1589,7 +1644,7 @@ def decode(
                             # Right between two floats it may have been rounded; others are not normal.
                             exponent = bits >> 52 & 2047
                             is_between = (bits & 0x1FFFFFFF) == 0x10000000
-                            if digits != 0 and (is_between or exponent <= 896 or exponent > 1149):
+                            if is_between or 873 <= exponent <= 896:
                                 break
                         put_floating(out32, out64, to, bits, kind)
                     else:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.codec.fields import text_of
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.extensions.typed_values.columns import lay_out
 from pyspark_kafkalog.extensions.typed_values.ddl import parse_ddl
@@ -483,6 +484,57 @@ def test_values_that_are_not_quite_json_need_no_slow_path() -> None:
     assert oracle.shown(found.array) == expected
     assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
     assert found.slow.total() == 1, "the corrupt one"
+
+
+def test_numbers_of_every_size_need_no_slow_path() -> None:
+    """Also beyond a double's or a float's, and in texts; and decimals with an exponent in quotes."""
+    numbers = ["1e400", "-1e400", "1e-400", "-1e-400", "1e99999999999", "0e999", "-0.0", "3.5e38", "1e-50"]
+    numbers += ["1" * 200 + "e150", "3.4e38", "1.7976931348623157e308", "1e309", "-2e308"]
+    quoted = ["1E+3", "1.5e-2", "-12.345E1", "0E-10", "1E99", "1E-99", "123456789012345678901E2"]
+    values: list[bytes | None] = [f'{{"d":{n},"f":{n},"s":{{"a":[{n},1.5]}}}}'.encode() for n in numbers]
+    values += [f'{{"dec":"{n}","short":"{n}"}}'.encode() for n in quoted]
+    fields = {"d": pa.float64(), "f": pa.float32(), "s": pa.string()}
+    kind = pa.struct([*fields.items(), ("dec", pa.decimal128(38, 10)), ("short", pa.decimal128(6, 2))])
+    found = decoded(values, kind)
+    expected, corrupt = oracle.slow(values, kind, 0)
+    assert oracle.shown(found.array) == expected
+    assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
+    assert not found.slow.total(), found.slow
+
+
+def test_strings_in_single_quotes_need_no_slow_path() -> None:
+    """As Python shows a dict, with quotes of both kinds, escapes, and bytes that are not UTF-8."""
+    values: list[bytes | None] = [
+        b"{'id':1,'s':'a','m':{'k':'v'},'x':['y',{'z':''}]}",
+        b"""{'id':2,"s":"O'Brien",'m':{"it's":'say "no"'},'x':'"'}""",
+        rb"""{'id':3,'s':'it\'s \u00e9\n\"','m':{'\ud83d\ude00':'\\'}}""",
+        b"{'id':4,'s':{'a':['b',1.50]},'other':'\xe9'}",
+        b"{'id':5,'s':'caf\xe9 \xed\xa0\x80 \xf0\x9f '}",
+        b"{'id':'6','s':None}",
+        b"{'id':7,'m':{'k':'v'}",
+        b"{'id':8 's':'a'}",
+        None,
+    ]
+    kind = pa.struct({"id": pa.int64(), "s": pa.string(), "m": pa.map_(pa.string(), pa.string())})
+    found = decoded(values, kind)
+    expected, corrupt = oracle.slow(values, kind, 0)
+    assert oracle.shown(found.array) == expected
+    assert found.corrupt.tolist() == [*np.flatnonzero(corrupt)]
+    assert not found.slow.total(), found.slow
+    broken = [b"{'id':1,'s':'a", b"{'id':1,'s':'a\nb'}", rb"{'id':1,'s':'\q'}"]
+    found = decoded([*broken], kind)
+    assert oracle.shown(found.array) == oracle.slow([*broken], kind, 0)[0]
+    assert found.slow.total() == len(broken), "Jackson reads such a string before anybody asks for it"
+
+
+def test_malformed_bytes_are_those_of_java() -> None:
+    """One U+FFFD for as many bytes as a character may begin with, or for half of a surrogate pair."""
+    rng = np.random.default_rng(7)
+    usual = np.frombuffer(b"\xed\xa0\x80\xbf\xf0\x9f\x98\xf4\x8f\x90\xe0\x9f\xc1\xc3\xf5a", np.uint8)
+    values = [b'{"s":"%s"}' % rng.choice(usual, 12).tobytes() for _ in range(20_000)]
+    found = decoded([*values], pa.struct({"s": pa.string()}))
+    assert found.array.field("s").to_pylist() == [text_of(value[6:-2]) for value in values]
+    assert not found.slow.total()
 
 
 def test_texts_that_grow() -> None:

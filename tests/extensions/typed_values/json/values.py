@@ -228,7 +228,7 @@ def text(rng: random.Random, kind: pa.DataType, odd: float) -> str:
         number = rng.choice(["", "-"]) + f"{whole}.{fraction}"
         if rng.random() < 0.3:
             return (
-                f'"{rng.choice(["", "", "+", "0"])}{number}"'
+                f'"{rng.choice(["", "", "+", "0"])}{number}{rng.choice(["", "", "E-3", "e2", "E+0", "E99"])}"'
                 if rng.random() < 0.5
                 else f'"{whole:,}.{fraction}"'
             )
@@ -257,7 +257,7 @@ def _number(rng: random.Random) -> str:
         case 1:
             return repr(rng.uniform(-1e6, 1e6))
         case 2:
-            return f"{rng.getrandbits(63)}e{rng.randrange(-340, 310)}"
+            return f"{rng.getrandbits(63)}e{rng.randrange(-400, 400)}"
         case 3:
             return f"{rng.randrange(-(10**6), 10**6) / 100}"
         case _:
@@ -289,10 +289,14 @@ def value(rng: random.Random, kind: pa.DataType) -> bytes:
     """A value that is mostly of a type."""
     odd = rng.choice([0.0, 0.0, 0.01, 0.05])
     made = text(rng, kind, odd)
+    if rng.random() < 0.1:
+        made = made.translate(_SWAPPED)
     made = rng.choice(["", "", "", " ", "\n"]) + made + rng.choice(["", "", "", " ", "}", " x", "\0"])
     return made.encode("utf-8", "surrogatepass")
 
 
+_SWAPPED = str.maketrans("\"'", "'\"")
+"""The two kinds of quotes in place of each other."""
 _PIECES = [
     *(
         b'"',
