@@ -321,6 +321,9 @@ def read_options(options: Mapping[str, str], *, batch: bool) -> ReadOptions:
         _check_order(read.starting, read.ending)
     for extension in read.extensions:
         extension.check(read)
+    user.warn_without("startingOffsetsByTimestampStrategy", "startingTimestamp", "startingOffsetsByTimestamp")
+    if read.starting.values != COMMITTED and not user.value("groupMembership"):
+        user.warn_without("startingOffsetsByCommittedStrategy", "startingOffsets=committed")
     if read.starting.values == COMMITTED and group.group_id is None:
         raise OptionError(
             "Option 'startingOffsets' is 'committed', but no consumer group is given",
@@ -369,6 +372,10 @@ def _limits(user: UserOptions) -> TriggerLimits:
             f"Option minOffsetsPerTrigger ({least}) is higher than maxOffsetsPerTrigger ({most})",
             hint="Lower the first, or raise the second.",
         )
+    user.warn_without("maxTriggerDelay", "minOffsetsPerTrigger")
+    user.warn_without(
+        "limitFirstTrigger", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"
+    )
     return limits
 
 
@@ -400,10 +407,14 @@ def selection(user: UserOptions) -> Selection:
 
 def _offsets(user: UserOptions, side: str, default: int = LATEST) -> OffsetsOption:
     """The offsets of a side, in Spark's precedence: one timestamp, timestamps by partition, offsets."""
-    for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+    names = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    given = [name for name in names if name in user]
+    for name in given[1:]:
+        log_once(logging.WARNING, "Option %s is ignored, because %s takes precedence", name, given[0])
+    for name in names[:2]:
         if name in user:
             return OffsetsOption(name, user.value(name), are_timestamps=True)
-    name = f"{side}Offsets"
+    name = names[2]
     values = user.value(name)
     return OffsetsOption(name, default if values is None else values)
 

@@ -60,6 +60,13 @@ _TOPICS_OPTIONS = ("subscribe", "topic")
 """The option that names the topics: of readers, and of writers."""
 _OF_A_CLIENT = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.")
 """The part of an option's name that says whose client it is for, as other libraries write it."""
+_IN_DIRECTORIES = {
+    "auditTopic": "Give auditLocation, a folder, for a log directory.",
+    "groupMembership": "Leave it out: the groups of a log directory have no members.",
+}
+"""What to do about options of brokers where a directory has something else."""
+_PATIENCE = "kafkaconsumer.", "fetchoffset."
+"""The beginnings of options that say how long to ask brokers, and change no result."""
 _SHORT = re.compile("[0-9]{1,3}")
 """A time in milliseconds that could be one in seconds."""
 _RETENTIONS = "retention.ms", "local.retention.ms"
@@ -179,6 +186,11 @@ class UserOptions:
                 raise OptionError(
                     f"Option {BY_NAME[name].name!r} needs {needed!r}", hint="Give both, or leave both out."
                 )
+
+    def warn_without(self, name: str, *needed: str) -> None:
+        """Warn of an option that has no effect, because none of those that it needs is given."""
+        if name in self and BY_NAME[name.lower()].use & self._use and not any(one in self for one in needed):
+            log_once(logging.WARNING, "Option %s has no effect without %s", name, " or ".join(needed))
 
     def check_servers_name(self) -> None:
         """Refuse a name that was probably meant to be :data:`.SERVERS`, where no place is given.
@@ -302,14 +314,18 @@ class UserOptions:
     def _check_for_directory(self, name: str, option: Option | None) -> None:
         if option is not None and option.where & Where.DIRECTORY:
             raise self._other_direction(option)
-        if option is not None and not name.startswith("kafka."):
+        is_ours = option is not None and not name.startswith("kafka.")
+        if is_ours and (name.startswith(_PATIENCE) or self.value(name) == DEFAULTS[name]):
             log_once(
                 logging.DEBUG, "Option %s is ignored for a log directory, because it is for brokers", name
             )
-        elif name.startswith("kafka."):
+        elif option is not None or name.startswith("kafka."):
             bare = name.removeprefix("kafka.")
-            hint = f"Write {bare!r} instead." if bare in self._applicable() else "Leave it out."
-            raise OptionError(f"Option {name!r} is for brokers, but 'path' names a log directory", hint=hint)
+            shown = option.name if option is not None and is_ours else name
+            hint = _IN_DIRECTORIES.get(shown, "Leave it out.")
+            if bare in self._applicable():
+                hint = f"Write {bare!r} instead."
+            raise OptionError(f"Option {shown!r} is for brokers, but 'path' names a log directory", hint=hint)
         elif f"kafka.{_dotted(name)}" == SERVERS:
             raise OptionError(f"Unknown option {name!r}", hint=f"Did you mean {SERVERS}?")
         else:

@@ -352,7 +352,7 @@ def test_what_is_wrong_is_refused_before_anything_is_read(tmp_path: Path) -> Non
         ({"options": {"Subscribe": "other"}}, "is 'txn-basic', and option 'Subscribe' names others. Leave"),
         ({"filters": [("timestamp", ">", "2026")]}, r"a datetime that has a zone: \(\"timestamp\", \">=\", "),
         ({"filters": [("partition", "=", "0")]}, r"A partition is a number: \(\"partition\", \"=\", 0\)"),
-        ({"options": {"auditTopic": "audits"}}, "'auditTopic' is for brokers only"),
+        ({"options": {"auditTopic": "audits"}}, "'auditTopic' is for brokers, .*Give auditLocation"),
         ({"options": {"view": "topics"}}, "Only Spark reads views"),
     ):
         with pytest.raises(OptionError, match=text):

@@ -745,6 +745,59 @@ def test_only_what_topics_have_is_to_be_set_on_a_topic() -> None:
         write_options({SERVERS: "host:9092", "deletePolicy": "a:b"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [
+        ("auditTopic", "audits", None),
+        ("commitSourceOffsets", "transaction", "false"),
+        ("dual.commit.enabled", "true", "false"),
+        ("groupMembership", "true", "false"),
+        ("offsets.storage", "zookeeper", "kafka"),
+        ("stagingLocation", "/staging", None),
+    ],
+)
+def test_a_directory_refuses_what_only_brokers_can_do(name: str, value: str, default: str | None) -> None:
+    for use in (batch, stream, lambda **options: write_options({"path": "/log", **options})):
+        with pytest.raises(OptionError, match=f"'{name}' is for brokers, but 'path' names a log directory"):
+            use(**{name: value})
+        if default is not None:
+            use(**{name: default})
+    stream(**{"kafkaConsumer.pollTimeoutMs": "5000"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("maxTriggerDelay", "5s", {"minOffsetsPerTrigger": "5"}),
+        ("limitFirstTrigger", "true", {"maxBytesPerTrigger": "5k"}),
+        ("startingOffsetsByTimestampStrategy", "latest", {"startingTimestamp": "-1h"}),
+        (
+            "startingOffsetsByCommittedStrategy",
+            "latest",
+            {"startingOffsets": "committed", "kafka.group.id": "g"},
+        ),
+    ],
+)
+def test_an_option_that_needs_another_is_warned_of_alone(
+    name: str, value: str, needed: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    log_once_for.cache_clear()
+    stream(**{name: value}, **needed)
+    assert not caplog.messages
+    stream(**{name: value})
+    (message,) = caplog.messages
+    assert message.startswith(f"Option {name} has no effect without ")
+    assert next(iter(needed)) in message
+
+
+def test_an_option_over_which_another_takes_precedence_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    log_once_for.cache_clear()
+    stream(startingOffsets="committed", startingTimestamp="-1h", kafka__group__id="g")
+    assert caplog.messages == [
+        "Option startingOffsets is ignored, because startingTimestamp takes precedence"
+    ]
+
+
 def test_seconds_in_place_of_milliseconds_are_asked_about(caplog: pytest.LogCaptureFixture) -> None:
     log_once_for.cache_clear()
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.fetch.max.wait.ms": "100"}

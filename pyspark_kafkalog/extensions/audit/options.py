@@ -16,7 +16,7 @@ from pyspark_kafkalog.options.brokers import (
     produce_options,
 )
 from pyspark_kafkalog.options.settings import ReadOptions, log_directories
-from pyspark_kafkalog.options.table import Where, from_option
+from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions
 from pyspark_kafkalog.options.values import COUNTING
 from pyspark_kafkalog.plugins import shown
@@ -158,11 +158,6 @@ def audit_options(user: UserOptions) -> AuditOptions | None:
     audit = AuditOptions(auditor or COUNTING, location, bucket_ms)
     if topic is None:
         return audit
-    if user.where is Where.DIRECTORY:
-        raise OptionError(
-            "Option 'auditTopic' is for brokers only",
-            hint="Give auditLocation, a folder, for a log directory.",
-        )
     if user.text("topic") == topic:
         raise _counts_itself(topic)
     connection, produce = connection_options(user), produce_options(user)

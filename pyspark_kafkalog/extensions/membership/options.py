@@ -10,7 +10,7 @@ from typing import ClassVar
 from pyspark_kafkalog.errors import OptionError
 from pyspark_kafkalog.model.groups import Membership
 from pyspark_kafkalog.options.settings import PlaceOptions
-from pyspark_kafkalog.options.table import Where, from_option
+from pyspark_kafkalog.options.table import from_option
 from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.stream.share import Share, Sharing, StreamRun
 
@@ -103,11 +103,6 @@ def membership_options(user: UserOptions) -> MembershipOptions | None:
             if name in user:
                 log_once(logging.DEBUG, "Option %s has no effect without groupMembership", name)
         return None
-    if user.where is not Where.BROKERS:
-        raise OptionError(
-            "Option 'groupMembership' is for brokers: the groups of a log directory have no members",
-            hint="Leave it out.",
-        )
     for needed, why in (
         ("kafka.group.id", "It names the group to join."),
         ("checkpointLocation", "The query's checkpoint keeps where its partitions have begun."),

@@ -55,7 +55,7 @@ def test_linkedins_auditors_are_taken_by_their_names() -> None:
         ({"auditLocation": " "}, "'auditLocation' is empty"),
         ({"auditor__class": "counting"}, "nothing says where the counts go.*auditor.class=logging"),
         ({"auditLocation": "/log/audit"}, "'auditLocation' is inside the log directory"),
-        ({"auditTopic": "a"}, "'auditTopic' is for brokers only"),
+        ({"auditTopic": "a"}, "'auditTopic' is for brokers, .*Give auditLocation"),
         ({"auditor__bucket__ms": "0"}, "'auditor.bucket.ms': expected a whole number from 1"),
     ],
 )
