@@ -358,6 +358,7 @@ MISTAKES: list[Mistake] = [
         ({"maxOffsetsPerTrigger": "10k"}, r"expected a whole number from 1 on, got '10k'\. Write 10000\.$"),
         ({"maxOffsetsPerTrigger": "0"}, "expected a whole number from 1 on, got '0'$"),
         ({"maxBytesPerTrigger": "10MiB"}, "expected a size such as 1048576, 64m or 1g, got '10MiB'"),
+        ({"mode": "DROPMALFORMED"}, "To drop such values, set includeCorrupt=true, and keep the rows where"),
         ({"maxTriggerDelay": "a while"}, "expected a time such as 500ms, 30s, 15m or 1h"),
         (
             {"minOffsetsPerTrigger": 9, "maxOffsetsPerTrigger": 5},

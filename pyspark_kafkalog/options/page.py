@@ -21,7 +21,8 @@ _INTRO = """\
 Unless an option says otherwise, names, values and defaults are those of Spark's Kafka source and sink, of
 Kafka's clients and topics, and, for large messages, of LinkedIn's clients. Names are case-insensitive. An
 unknown option is refused, and similar names are suggested. An unknown `kafka.` name only logs a warning, once
-per process.
+per process. A read ignores `kafka.` settings of producers, and a write those of consumers, so both may be
+given the same ones.
 
 The small print of an option says
 

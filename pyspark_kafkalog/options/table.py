@@ -160,6 +160,7 @@ VALUE_FORMATS = (
     *("json", "confluent-json", "glue-json", "apicurio-json"),
     *("protobuf", "confluent-protobuf", "glue-protobuf", "apicurio-protobuf"),
 )
+_DROP = "To drop such values, set includeCorrupt=true, and keep the rows where corrupt is null."
 _OTHER_FORMATS = "Others are read as bytes: a cast makes them text, and a transform decodes them."
 _SCHEMA_IDS = java_class("PrefixSchemaIdSerializer", HEADER_SERIALIZER)
 TOPIC_STRATEGY, RECORD_STRATEGY = "TopicNameStrategy", "RecordNameStrategy"
@@ -272,13 +273,17 @@ SECTIONS = (
     Section(
         "Streams",
         Option("maxOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
-               "The most offsets in one micro-batch, approximately."),
+               "The most offsets in one micro-batch, approximately. `Trigger.Once` has no limits, and reads"
+               " all that is there."),
         Option("maxBytesPerTrigger", _STREAM, size_in_bytes, None,
-               "The most stored bytes in one micro-batch, approximately, such as `64m`."),
+               "The most stored bytes in one micro-batch, approximately, such as `64m`. Record batches are"
+               " not divided."),
         Option("minOffsetsPerTrigger", _STREAM, integer(1, MAX_LONG), None,
-               "Wait until this many offsets are unread. `Trigger.AvailableNow` does not wait."),
+               "Wait until this many offsets are unread. The first micro-batch of a run does not wait, nor"
+               " does `Trigger.AvailableNow`."),
         Option("maxTriggerDelay", _STREAM, milliseconds, "15m",
-               "The longest wait for `minOffsetsPerTrigger`."),
+               "The longest wait for `minOffsetsPerTrigger`, such as `30s`. A number without a unit is"
+               " milliseconds."),
         Option("limitFirstTrigger", _STREAM, boolean, "false",
                "Limit the first micro-batch of a run, too, on Spark versions that don't tell a source its"
                " trigger (see [Spark versions](spark-versions.md)). Don't use it with `Trigger.AvailableNow`"
@@ -429,7 +434,7 @@ SECTIONS = (
                "The same for the column `key`."),
         Option("key.schema", _DECODING, unless_blank(as_given), None, "The same for the column `key`."),
         Option("key.message", _DECODING, not_blank(stripped), None, "The same for the column `key`."),
-        Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}), "PERMISSIVE",
+        Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}, _DROP), "PERMISSIVE",
                "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls; from JSON,"
                " one of the fields that could be read. `FAILFAST`: an error that names its place."),
         Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
