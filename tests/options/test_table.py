@@ -554,7 +554,9 @@ def test_a_slip_of_an_option_is_an_error(slip: str, meant: str) -> None:
 def test_an_option_is_like_another_by_more_than_its_prefix() -> None:
     names = [option.name for option in BY_NAME.values()]
     assert near_names("kafka.nonsense", names) == []
-    assert near_names("KAFKA.acknowledgements", [*names, "kafka.acknowledgement"]) == ["kafka.acknowledgement"]
+    assert near_names("KAFKA.acknowledgements", [*names, "kafka.acknowledgement"]) == [
+        "kafka.acknowledgement"
+    ]
     assert near_names("batch.size", ["kafka.batch.size", "batchSize"]) == ["kafka.batch.size", "batchSize"]
 
 
