@@ -205,7 +205,7 @@ def check_written_columns(
             )
     if ignored:
         log_once(
-            logging.INFO,
+            logging.INFO if RECORD_FIELDS.keys() >= set(ignored) else logging.WARNING,
             "Ignored, since a record has no such columns: %s. It has %s",
             ", ".join(ignored),
             ", ".join(SINK_FIELDS),

@@ -445,7 +445,11 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     by_lower = {candidate.lower(): candidate for candidate in known}
     wanted = _compared(name)
     same = [candidate for candidate in by_lower if _compared(candidate) in (wanted, f"kafka{wanted}")]
-    return [by_lower[match] for match in same or difflib.get_close_matches(name.lower(), by_lower, n=3)]
+    # Such a prefix makes names alike that have nothing else in common.
+    prefix = "kafka." if name.lower().startswith("kafka.") else ""
+    rest = {other.removeprefix(prefix): other for other in by_lower if other.startswith(prefix)}
+    near = same or [rest[each] for each in difflib.get_close_matches(name.lower()[len(prefix) :], rest, n=3)]
+    return [by_lower[match] for match in near]
 
 
 def names_like(wanted: Iterable[str], known: Collection[str], kind: str) -> str:

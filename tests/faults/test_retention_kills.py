@@ -63,7 +63,7 @@ def test_kill_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soa
         assert sum(".log" in name for name in expected) == 2
         seen = set()
         steps = changes(done / "steps")
-        for step in steps if soak else steps[::4]:
+        for step in steps if soak else steps[::7]:
             folder = tmp_path / str(step)
             root = folder / "log"
             shutil.copytree(whole, folder)

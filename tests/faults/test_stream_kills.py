@@ -122,7 +122,7 @@ def test_killed_at_steps_of_the_first_commit(application: Numbers, tmp_path: Pat
 def test_killed_at_steps_of_a_later_commit(application: Numbers, tmp_path: Path, soak: bool) -> None:
     """It appends to partitions that readers know."""
     application.complete(tmp_path, tasks=2)
-    for step in itertools.count(1, 1 if soak else 13):
+    for step in itertools.count(2, 1 if soak else 17):
         count = len(numbers(tmp_path))
         killed = f"{step} driver"
         if application.run(tmp_path, tasks=2 + step % 2, order=killed) == "done":

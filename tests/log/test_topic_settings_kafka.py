@@ -122,7 +122,7 @@ def test_files_are_those_that_a_broker_would_write(tmp_path: Path) -> None:
     """Byte for byte: another compression, type of timestamp, segment or index entry would show."""
     rng = random.Random(4)
     written = {}
-    for number in range(40):
+    for number in range(25):
         configs, name = random_configs(rng), f"{number:03d}"
         root = tmp_path / "ours" / name
         root.mkdir(parents=True)

@@ -59,6 +59,7 @@ from pyspark_kafkalog.options.settings import (
     write_options,
 )
 from pyspark_kafkalog.options.table import BY_NAME, DEFAULTS, SECTIONS, SERVERS, Option, Use, Where
+from pyspark_kafkalog.options.user_options import near_names
 from tests.options.readers import fields_read
 from tests.options.security.test_pem import CERTIFICATE, KEY
 
@@ -548,6 +549,15 @@ def test_a_slip_of_an_option_is_an_error(slip: str, meant: str) -> None:
             assert str(caught.value) == f"Unknown option {written!r}. Did you mean {meant}?"
     with pytest.raises(OptionError, match=r"Did you mean kafka\.compression\.type\?"):
         write_options({**BROKERS, "kafka.compresion.type": "lz4"})
+
+
+def test_an_option_is_like_another_by_more_than_its_prefix() -> None:
+    names = [option.name for option in BY_NAME.values()]
+    assert near_names("kafka.nonsense", names) == []
+    assert near_names("KAFKA.acknowledgements", [*names, "kafka.acknowledgement"]) == [
+        "kafka.acknowledgement"
+    ]
+    assert near_names("batch.size", ["kafka.batch.size", "batchSize"]) == ["kafka.batch.size", "batchSize"]
 
 
 @pytest.mark.parametrize(

@@ -54,17 +54,12 @@ def foreign_values(
     return good, damaged, foreign
 
 
-_QUICK = {"glue-avro"}
-
-
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [
-        each if each in _QUICK else pytest.param(each, marks=pytest.mark.long)
-        for each in (
-            *("confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
-            *("confluent-protobuf", "glue-protobuf", "apicurio-protobuf"),
-        )
+        *("confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
+        *("confluent-protobuf", "glue-protobuf", "apicurio-protobuf"),
     ],
 )
 def test_foreign_values(

@@ -88,7 +88,7 @@ BY_JSON_SCHEMA = {
 }
 SCHEMAS = {"avro": ORDER, "json": BY_JSON_SCHEMA, "protobuf": PROTO}
 _OF_ROWS = {"avro": json.dumps(ORDER), "json": "id bigint, name string", "protobuf": PROTO}
-_QUICK = {"json", "confluent-protobuf", "glue-avro"}
+_QUICK = {"confluent-protobuf", "glue-avro"}
 
 
 def body_of(encoding: str, row: dict[str, Any]) -> bytes:

@@ -35,13 +35,9 @@ def reuse(spark: SparkSession, *, is_on: bool) -> Iterator[None]:
         conf.set("spark.python.worker.reuse", "true")
 
 
-_OTHERS = [pytest.param(of, marks=pytest.mark.long) for of in ("confluent", "apicurio")]
-
-
-@pytest.mark.parametrize(
-    "is_on", [True, pytest.param(False, marks=pytest.mark.long)], ids=["reuse", "no reuse"]
-)
-@pytest.mark.parametrize("of", ["glue", *_OTHERS])
+@pytest.mark.long
+@pytest.mark.parametrize("is_on", [True, False], ids=["reuse", "no reuse"])
+@pytest.mark.parametrize("of", ["glue", "confluent", "apicurio"])
 def test_requests(
     spark: SparkSession, registry_of: Callable[[str], FormatRegistry], tmp_path: Path, of: str, is_on: bool
 ) -> None:

@@ -61,11 +61,21 @@ def test_ignored_columns_are_named_once(root: str, caplog: pytest.LogCaptureFixt
     rows = pa.table({"id": [1], "value": ["v"], "price": [0.5]})
     for _ in range(2):
         assert connect(root).write(rows, "t") == 1
-    said = [message for message in caplog.messages if "Ignored" in message]
-    assert said == [
+    text = (
         "Ignored, since a record has no such columns: id, price."
         " It has key, value, headers, topic, partition, timestamp"
-    ]
+    )
+    said = [(record.levelname, record.message) for record in caplog.records if "Ignored" in record.message]
+    assert said == [("WARNING", text)]
+
+
+def test_columns_of_a_read_are_ignored_without_a_warning(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    kafka = connect(root)
+    kafka.write(pa.table({"value": ["v"]}), "t")
+    kafka.write(kafka.read("t").read_all().drop_columns(["topic", "partition"]), "copy")
+    said = [(record.levelname, record.message) for record in caplog.records if "Ignored" in record.message]
+    assert [level for level, _ in said] == ["INFO"]
+    assert "offset, timestampType" in said[0][1]
 
 
 def test_a_slip_beside_the_column_itself_is_ignored(root: str) -> None:

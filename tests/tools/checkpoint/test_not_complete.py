@@ -20,7 +20,7 @@ from tests.tools.cli.running import run
 pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 
-@pytest.fixture(params=["files", pytest.param("directory", marks=LONG), "brokers"])
+@pytest.fixture(params=["files", *(pytest.param(sink, marks=LONG) for sink in ("directory", "brokers"))])
 def sink(request: pytest.FixtureRequest, job: Job, broker: Broker, tmp_path: Path) -> Kafka | None:
     """The place of this package that the job writes to; None for Spark's sink of files."""
     if "path" in job.place:

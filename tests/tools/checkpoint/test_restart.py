@@ -166,7 +166,7 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, broker: Broker, tmp
     return Job(session, "kafka" if request.param == "kafka" else "kafkalog", place, topic, tmp_path)
 
 
-@on(pytest.param("kafka", marks=LONG), "kafkalog", "directory")
+@on("kafkalog", *(pytest.param(reader, marks=LONG) for reader in ("kafka", "directory")))
 @pytest.mark.parametrize("version", ["v1", pytest.param("v2", marks=LONG)])
 def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
     if version == "v2":
@@ -190,7 +190,9 @@ def test_a_query_goes_on_where_it_was_set(job: Job, version: str) -> None:
 
 
 @pytest.mark.parametrize("stateful", [False, pytest.param(True, marks=LONG)])
-@pytest.mark.parametrize("ends", [(2, 3), (9, 9), (10, 10), (7, 12)])
+@pytest.mark.parametrize(
+    "ends", [(2, 3), (7, 12), *(pytest.param((end, end), marks=LONG) for end in (9, 10))]
+)
 def test_a_micro_batch_that_was_killed_is_repeated_without_rows(
     job: Job, ends: tuple[int, int], stateful: bool
 ) -> None:

@@ -7,34 +7,49 @@ from numpy import int64, uint64
 
 from pyspark_kafkalog.codec.kernel import Integer, Integers, copy_bytes, inlined, kernel
 from pyspark_kafkalog.codec.signature import BYTES, INT64S, OUT_BYTES, OUT_INT64
-from pyspark_kafkalog.extensions.typed_values.json.kernels import escape_at, utf8_size
 
 LARGEST_GROWTH = 3
 """A row has at most that many times its bytes afterwards."""
 
-_QUOTE, _APOSTROPHE, _BACKSLASH, _SPACE = 34, 39, 92, 32
+_QUOTE, _APOSTROPHE, _BACKSLASH, _SPACE, _U = 34, 39, 92, 32, 117
+_ESCAPED = tuple(b"\"'\\/bfnrt")
+"""The letters behind a backslash, but u."""
 
 
 @inlined
-def behind_malformed(data: np.ndarray, at: Integer, end: Integer) -> Integer:
-    """The place behind bytes that are not UTF-8, for which Java's decoder has one U+FFFD: as many as a
-    character may begin with, or those of a surrogate.
+def character_at(data: np.ndarray, at: Integer, end: Integer) -> Integers:
+    """A character beyond ASCII: the place behind it, and whether it is not UTF-8. Then the place is behind
+    all that Java's decoder has one U+FFFD for: as many bytes as a character may begin with, or half of a
+    surrogate pair.
     """
     first = data[at]
-    size = 0 if first < 0xC2 or first > 0xF4 else 1 if first < 0xE0 else 2 if first < 0xF0 else 3
-    begin = at
+    more = 0 if first < 0xC2 or first > 0xF4 else 1 if first < 0xE0 else 2 if first < 0xF0 else 3
+    least = 0xA0 if first == 0xE0 else 0x90 if first == 0xF0 else 0x80
+    most = 0x8F if first == 0xF4 else 0xBF
     at += 1
-    while size > 0 and at < end and (data[at] & 0xC0) == 0x80:
-        second = data[at]
-        if at == begin + 1 and (
-            (first == 0xE0 and second < 0xA0)
-            or (first == 0xF0 and second < 0x90)
-            or (first == 0xF4 and second > 0x8F)
-        ):
-            break
+    is_surrogate = first == 0xED and at < end and data[at] > 0x9F
+    while more > 0 and at < end and least <= data[at] <= most:
         at += 1
-        size -= 1
-    return at
+        more -= 1
+        least = 0x80
+        most = 0xBF
+    return at, first < 0xC2 or first > 0xF4 or more > 0 or is_surrogate
+
+
+@inlined
+def behind_escape(data: np.ndarray, at: Integer, end: Integer) -> Integer:
+    """The place behind an escape, whose backslash is at ``at``; -1 if JSON has no such one."""
+    if end - at < 2:
+        return int64(-1)
+    at += 2
+    if data[at - 1] in _ESCAPED:
+        return at
+    if data[at - 1] != _U or end - at < 4:
+        return int64(-1)
+    for i in range(at, at + 4):
+        if not (48 <= data[i] <= 57 or 97 <= (data[i] | 32) <= 102):
+            return int64(-1)
+    return at + 4
 
 
 @inlined
@@ -49,10 +64,8 @@ def respelled(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: 
         begin = at
         at += 1
         if byte >= 0x80:
-            size = utf8_size(data, begin, end)
-            at = begin + size
-            if size == 0:
-                at = behind_malformed(data, begin, end)
+            at, is_malformed = character_at(data, begin, end)
+            if is_malformed:
                 is_other = True
                 out[to] = 0xEF
                 out[to + 1] = 0xBF
@@ -76,11 +89,9 @@ def respelled(data: np.ndarray, at: Integer, end: Integer, out: np.ndarray, to: 
             out[to] = _BACKSLASH
             to += 1
         elif byte == _BACKSLASH:
-            behind, char = escape_at(data, begin, end)
-            if char < 0:
-                has_fault = True
-            else:
-                at = behind
+            behind = behind_escape(data, begin, end)
+            has_fault |= behind < 0
+            at = max(at, behind)
         elif byte < _SPACE:
             has_fault = True
         copy_bytes(out, to, data, begin, at - begin)

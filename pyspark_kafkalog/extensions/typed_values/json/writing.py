@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from pyspark_kafkalog.errors import InvalidRecordError, OptionError
+from pyspark_kafkalog.extensions.typed_values.ddl import ddl
 from pyspark_kafkalog.extensions.typed_values.encoding import ColumnToEncode
 from pyspark_kafkalog.extensions.typed_values.options import ColumnFormat
 from pyspark_kafkalog.extensions.typed_values.to_json import check_json_type, to_json
@@ -32,7 +33,7 @@ def json_to_encode(column: ColumnFormat, field: pa.Field) -> JsonToEncode:
         raise OptionError(f"Option '{column.column}.schema' is not for writing json", hint="Leave it out.")
     if not (pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_list(kind)):
         raise OptionError(
-            f"Column {field.name!r} has type {kind}, expected a struct, an array or a map for json",
+            f"Column {field.name!r} has type {ddl(kind)}, expected a struct, an array or a map for json",
             hint=f"Make one, for example with struct(*) AS {field.name}. If it is encoded already, leave out"
             f" {column.column}.format.",
         )
