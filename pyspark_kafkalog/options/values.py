@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
@@ -240,14 +240,12 @@ def java_class(*names: str) -> Parser:
 def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[[str, str], _T]:
     """The value of one of these words, in any case."""
     by_lower = {word.lower(): value for word, value in values.items()}
-    by_letters = {letters(word): word for word in values if re.search("[A-Za-z]", word)}
 
     def parse(name: str, text: str) -> _T:
         try:
             return by_lower[text.strip().lower()]
         except KeyError:
-            near = get_close_matches(letters(text), by_letters, n=1, cutoff=_ALMOST)
-            meant = by_letters[near[0]] if near else None
+            meant = _word_meant(text, values)
             raise OptionError(
                 f"Option {name!r}: expected one of"
                 f" {', '.join(word or 'an empty text' for word in values)}{shown(name, text)}",
@@ -255,6 +253,13 @@ def one_of_these(values: Mapping[str, _T], hint: str | None = None) -> Callable[
             ) from None
 
     return parse
+
+
+def _word_meant(text: str, words: Iterable[str]) -> str | None:
+    """The one of these words that was probably meant."""
+    by_letters = {letters(word): word for word in words if re.search("[A-Za-z]", word)}
+    near = get_close_matches(letters(text), by_letters, n=1, cutoff=_ALMOST)
+    return by_letters[near[0]] if near else None
 
 
 def letters(word: str) -> str:
@@ -574,9 +579,12 @@ def offsets_or(words: Mapping[str, int]) -> Callable[[str, str], int | Offsets]:
         if word in words:
             return words[word]
         if word and not word.startswith(("{", "[", '"')):
+            meant = _word_meant(text, words)
             raise OptionError(
                 f"Option {name!r}: expected {', '.join(words)} or JSON{shown(name, text)}",
-                hint='Write JSON as, for example, {"topicA":{"0":23,"1":-1}}.',
+                hint=f"Write {meant}."
+                if meant
+                else 'Write JSON as, for example, {"topicA":{"0":23,"1":-1}}.',
             )
         return parse_offsets(text, option=name, lowest=EARLIEST)
 

@@ -690,10 +690,20 @@ class TestSlips:
             ):
                 use({"bootstrap.servers": "host:9092", "subscribe": "t"})
 
-    @pytest.mark.parametrize("word", ["begining", "-2", "none"])
-    def test_a_word_for_offsets(self, word: str) -> None:
+    @pytest.mark.parametrize(
+        ("word", "hint"),
+        [
+            ("begining", "Write JSON as"),
+            ("-2", "Write JSON as"),
+            ("none", "Write JSON as"),
+            ("commited", "Write committed"),
+            ("earlist", "Write earliest"),
+        ],
+    )
+    def test_a_word_for_offsets(self, word: str, hint: str) -> None:
         options = {"path": "/a", "startingOffsets": word}
-        with pytest.raises(OptionError, match=f"expected earliest, latest, committed or JSON, got '{word}'"):
+        expected = f"expected earliest, latest, committed or JSON, got '{word}'. {hint}"
+        with pytest.raises(OptionError, match=re.escape(expected)):
             read_options(options, batch=False)
 
     def test_latest_as_the_start_of_a_batch(self) -> None:

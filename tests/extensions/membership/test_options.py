@@ -83,7 +83,7 @@ def test_wrong_memberships(options: dict[str, str | None], error: str) -> None:
 
 
 def test_a_directory_has_no_members() -> None:
-    with pytest.raises(OptionError, match="'groupMembership' is for brokers.*have no members"):
+    with pytest.raises(OptionError, match=r"'groupMembership' is for brokers.*have no members"):
         read_options({"path": "/log", "groupMembership": "true", "kafka.group.id": "g"}, batch=False)
 
 
