@@ -64,7 +64,7 @@ _IN_DIRECTORIES = {
     "auditTopic": "Give auditLocation, a folder, for a log directory.",
     "groupMembership": "Leave it out: the groups of a log directory have no members.",
 }
-"""What to do about options of brokers where a directory has something else."""
+"""The hints for options of brokers in whose place a directory has something else."""
 _PATIENCE = "kafkaconsumer.", "fetchoffset."
 """The beginnings of options that say how long to ask brokers, and change no result."""
 _SHORT = re.compile("[0-9]{1,3}")
