@@ -103,8 +103,8 @@ class JsonTokens:
         if self._is_open:
             self._is_open = False
             self._value = self._quoted('"')
-            if len(self._value) > LONGEST_STRING:
-                raise Fault(f"expected a string of at most {LONGEST_STRING} characters", self.begin)
+        if len(self._value) > LONGEST_STRING:
+            raise Fault(f"expected a string of at most {LONGEST_STRING} characters", self.begin)
         return self._value
 
     def fault(self, expected: str) -> Fault:
@@ -288,7 +288,11 @@ class JsonTokens:
             raise Fault("expected a digit", end + 1)
         self._at = end
         self._value = found.group()
-        if sum("0" <= char <= "9" for char in self._value) > MOST_DIGITS:
+        digits = sum("0" <= char <= "9" for char in self._value)
+        if whole == "0":
+            # Behind a 0 Jackson counts a fraction or an exponent that is not there as -1 digits.
+            digits -= (fraction is None) + (exponent is None)
+        if digits > MOST_DIGITS:
             raise Fault(f"expected a number of at most {MOST_DIGITS} digits", begin)
         return NUMBER if fraction or exponent else INTEGER
 
