@@ -154,6 +154,7 @@ _PARTITION_VIEWS = Use.GROUP_OFFSETS_VIEW | Use.TOPICS_VIEW | Use.SEGMENTS_VIEW 
 _SELECTING = Use.READ | _PARTITION_VIEWS
 _ASSEMBLING = Use.READ | Use.REASSEMBLE
 _DECODING = Use.READ | Use.WRITE | Use.ADMIN
+_VALUES_READ = Use.READ | Use.ADMIN
 HEADER_SERIALIZER = "HeaderSchemaIdSerializer"
 VALUE_FORMATS = (
     *("avro", "confluent-avro", "glue-avro", "apicurio-avro", "azure-avro"),
@@ -437,27 +438,27 @@ SECTIONS = (
         Option("mode", _READ, one_of_these({"PERMISSIVE": False, "FAILFAST": True}, _DROP), "PERMISSIVE",
                "What becomes of a value that can't be decoded. `PERMISSIVE`: a struct of nulls; from JSON,"
                " one of the fields that could be read. `FAILFAST`: an error that names its place."),
-        Option("columnNameOfCorruptRecord", _READ, not_blank(as_given), "_corrupt_record",
+        Option("columnNameOfCorruptRecord", _VALUES_READ, not_blank(as_given), "_corrupt_record",
                "The field that gets the text of JSON that can't be decoded, if the schema has this field."),
-        Option("timeZone", _READ, unless_blank(stripped), None,
+        Option("timeZone", _VALUES_READ, unless_blank(stripped), None,
                "The time zone of timestamps in JSON that have none. Default: `spark.sql.session.timeZone`;"
                " without Spark UTC."),
-        Option("recursive.fields.max.depth", _READ, integer(-1, 10, {-1: 0}), "0",
+        Option("recursive.fields.max.depth", _VALUES_READ, integer(-1, 10, {-1: 0}), "0",
                "How many levels of a Protobuf message that contains itself are read, up to 10. `1` leaves"
                " out the fields that contain it; `0` refuses the message."),
-        Option("enums.as.ints", _READ, boolean, "false",
+        Option("enums.as.ints", _VALUES_READ, boolean, "false",
                "Read enums of Protobuf as their numbers, instead of their names."),
-        Option("emit.default.values", _READ, boolean, "false",
+        Option("emit.default.values", _VALUES_READ, boolean, "false",
                "Protobuf does not write fields that have their default. `true`: read these as their"
                " default, not as null."),
-        Option("upcast.unsigned.ints", _READ, boolean, "false",
+        Option("upcast.unsigned.ints", _VALUES_READ, boolean, "false",
                "Read unsigned numbers of Protobuf as `bigint` and `decimal(20,0)`, which hold them all."),
-        Option("unwrap.primitive.wrapper.types", _READ, boolean, "false",
+        Option("unwrap.primitive.wrapper.types", _VALUES_READ, boolean, "false",
                "Read Protobuf's wrappers, such as `Int64Value`, as their value instead of a struct."),
-        Option("retain.empty.message.types", _READ, boolean, "false",
+        Option("retain.empty.message.types", _VALUES_READ, boolean, "false",
                "Read Protobuf messages without fields as a struct with a dummy field, instead of leaving"
                " them out."),
-        Option("convert.any.fields.to.json", _READ, boolean, "false",
+        Option("convert.any.fields.to.json", _VALUES_READ, boolean, "false",
                "Read `google.protobuf.Any` as the JSON of its message, instead of a struct of its type and"
                " bytes. The schema, or one that it imports, must define the message."),
         Option("includeSchemaId", _READ, boolean, "false",

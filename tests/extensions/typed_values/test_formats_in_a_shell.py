@@ -162,3 +162,18 @@ def test_the_last_records_of_several_partitions(tmp_path: Path) -> None:
     assert [row["timestamp"] for row in found] == [*range(count - 9, count)]
     assert all(row["value"]["id"] == row["timestamp"] for row in found)
     assert not lines("cat", place, "items", *AVRO, "--tail", 0)
+
+
+def test_how_values_are_decoded(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    values = [b'{"at":"2024-07-02 03:04:05"}', b'{"at":"no"}']
+    connect(root).write(pa.table({"value": values}), "times")
+    as_json = ["--value-format", "json", "-o", "value.schema=at timestamp, bad string", "--skip-damaged"]
+    for more, time in (
+        (["-o", "timeZone=Europe/Berlin", "-o", "columnNameOfCorruptRecord=bad"], "01"),
+        ([], "03"),
+    ):
+        done = run("cat", root, "times", *as_json, *more)
+        good, bad = (json.loads(line) for line in done.out.splitlines())
+        assert good == {"at": f"2024-07-02T{time}:04:05.000Z", "bad": None}
+        assert bad == {"at": None, "bad": values[1].decode() if more else None}
