@@ -158,7 +158,7 @@ def check_written_columns(
     """
     rename, drop, convert, name_topic, add, nest = ways or IN_SPARK
     ignored = [name for name in columns if name not in SINK_FIELDS]
-    near = {name: column for name in ignored if name not in written and (column := _slip_of(name))}
+    near = {name: column for name in ignored if name not in written and (column := slip_of(name))}
     if "value" not in columns:
         for name in (name for name, column in near.items() if column == "value"):
             raise OptionError(
@@ -213,7 +213,7 @@ def check_written_columns(
 
 
 @cache
-def _slip_of(name: str) -> str | None:
+def slip_of(name: str) -> str | None:
     """The column of a sink that was probably meant by another name; None for one that has its own meaning.
 
     A number at its end counts columns.

@@ -244,8 +244,12 @@ def _as_kcat(text: str) -> dict[str, int]:
         raise click.BadParameter(
             "expected NAME=VALUE, or as in kcat beginning, end, an offset, s@MS or e@MS", param_hint="'-o'"
         )
-    name = {"s@": "since", "e@": "until", None: "offset"}[match["at"]]
-    return {name: int(match["number"])}
+    at, number = match["at"], match["number"]
+    if at is None:
+        return {"offset": int(number)}
+    return {
+        "since" if at == "s@" else "until": point_in_time(f"-o {at}", number, time.time_ns() // 1_000_000)
+    }
 
 
 def options_for(place: str, given: tuple[str, ...], properties: dict[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pyspark_kafkalog.codec.rows import MAX_TIMESTAMP, ROW_TYPES
 from pyspark_kafkalog.errors import InvalidRecordError
+from pyspark_kafkalog.options.columns import slip_of
 from pyspark_kafkalog.options.offsets_json import where_not_json
 
 _CHUNK = 1 << 20
@@ -139,8 +140,9 @@ def telling_of_marks(
 class JsonLines:
     """Records in the form of :func:`.lines.json_lines`; every field but ``value`` may be left out.
 
-    ``topic``, ``offset`` and other fields are ignored, and ``partition`` unless ``keep_partitions``. A
-    timestamp that is left out, null or -1 is the time of the write.
+    ``topic``, ``offset`` and other fields are ignored, and ``partition`` unless ``keep_partitions``. A field
+    that is named nearly like one of a record is refused. A timestamp that is left out, null or -1 is the time
+    of the write.
     """
 
     def __init__(self, *, keep_partitions: bool) -> None:
@@ -209,6 +211,9 @@ def _record(found: Any) -> dict[str, Any]:
         names = ", ".join(map(repr, [*found][:_NAMED])) if isinstance(found, dict) else ""
         got = f"one with {names}" if names else _kind(found)
         raise ValueError(f"expected {_EXAMPLE}, got {got}")
+    for name in found.keys() - set(ROW_TYPES):
+        if (field := slip_of(name)) is not None:
+            raise ValueError(f"field {name!r} is not {field!r}: rename it, or leave it out")
     timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)
     return {
         "key": _bytes("key", found.get("key")),

@@ -139,6 +139,14 @@ def test_records_of_an_aborted_transaction_are_said_while_following(root: Path) 
         assert b"aborted" not in process.stderr.read()
 
 
+def test_seconds_are_refused_as_kcats_time(root: Path) -> None:
+    for option in ("s@", "e@"):
+        done = run("cat", root, "t", "-o", f"{option}{_FIRST // 1000}")
+        assert (done.code, done.out) == (2, "")
+        assert f"'-o {option}': {_FIRST // 1000} ms since 1970 is before 1980" in done.err
+        assert f"Write {_FIRST}" in done.err
+
+
 def test_formats(root: Path) -> None:
     template = r"%t %p %o %T [%k] %v %s %h %K %S %% \x41\t\n"
     (line,) = lines("cat", root, "u", "--offset", 2, "--format", template)

@@ -91,6 +91,22 @@ def test_the_json_of_kcat(tmp_path: Path) -> None:
     assert "Line 1: this is kcat's JSON: rename payload to value and ts to timestamp" in done.err
 
 
+@pytest.mark.parametrize(
+    ("line", "field", "meant"),
+    [
+        ('{"KEY": "a", "value": "b"}', "KEY", "key"),
+        ('{"value": "b", "time_stamp": 1796097840000}', "time_stamp", "timestamp"),
+        ('{"value": "b", "header": []}', "header", "headers"),
+    ],
+)
+def test_a_slip_of_a_field_is_refused(tmp_path: Path, line: str, field: str, meant: str) -> None:
+    place = tmp_path / "log"
+    done = run("produce", place, "t", "--json", text='{"value": "a", "id": 1, "topic": "u"}\n' + line)
+    assert done.code == 3
+    assert f"Line 2: field {field!r} is not {meant!r}: rename it, or leave it out" in done.err
+    assert run("cat", place, "t").code != 0
+
+
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__remote_log_metadata"])
 def test_internal_topics_are_refused(tmp_path: Path, topic: str) -> None:
     """A broker does not load a group from a partition that has records of others."""

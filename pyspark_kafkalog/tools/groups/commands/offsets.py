@@ -357,5 +357,5 @@ def _near(kafka: Kafka, group: str, steps: Sequence[ResetStep]) -> str | None:
     try:
         kafka.groups.describe([group])
     except GroupError as e:
-        return e.hint or ""
+        return e.hint if e.hint and kafka.groups.describe() else ""
     return None
