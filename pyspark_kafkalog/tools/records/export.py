@@ -11,7 +11,9 @@ from typing import Literal
 
 import pyarrow as pa
 
+from pyspark_kafkalog.codec.text import rows_of_bytes
 from pyspark_kafkalog.errors import KafkaLogError, OptionError
+from pyspark_kafkalog.model import TopicPartition
 from pyspark_kafkalog.tools.records.internal_topics import decoded_columns, is_decoded
 from pyspark_kafkalog.tools.records.lines import (
     FORMS,
@@ -179,18 +181,22 @@ class _Table:
             columns |= {"timestamp": timestamps(rows), "timestampType": timestamp_types(rows)}
             columns["headers"] = json_headers(columns["headers"])
         arrays = [
-            self._text(name, columns[name]) if kind == pa.large_string() else columns[name]
+            self._text(name, columns[name], rows) if kind == pa.large_string() else columns[name]
             for name, kind in zip(self.schema.names, self.schema.types, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    @staticmethod
-    def _text(name: str, column: pa.Array) -> pa.Array:
+    def _text(self, name: str, column: pa.Array, rows: pa.RecordBatch) -> pa.Array:
         try:
             return column.cast(pa.large_string())
         except pa.ArrowInvalid:
+            row = int(rows_of_bytes(column.cast(pa.binary()))[0])
+            partition, offset = (rows.column(each)[row].as_py() for each in ("partition", "offset"))
             raise KafkaLogError(
-                f"A {name} is not UTF-8", hint=f"Give --{name}-as base64 or hex ({name}_as=)."
+                f"The {name} is not UTF-8",
+                topic_partition=TopicPartition(self._topic, partition),
+                offset=offset,
+                hint=f"Give --{name}-as base64 or hex ({name}_as=), or export to Parquet.",
             ) from None
 
 
