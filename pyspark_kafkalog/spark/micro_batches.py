@@ -58,7 +58,7 @@ _RESUMED_WITHOUT_CHECKPOINT = (
 )
 _LATEST_WITHOUT_CHECKPOINT = (
     "This query starts at the latest records. If it fails in its first micro-batch, its next run starts at"
-    " those that are the latest then, unless its reader is given the checkpoint. %s"
+    " what is latest by then, and skips what came in between, unless its reader is given the checkpoint. %s"
 )
 _GIVE_CHECKPOINT = (
     'Add .option("checkpointLocation", "…") to readStream, as to writeStream, or begin with'

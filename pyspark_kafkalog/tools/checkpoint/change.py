@@ -454,8 +454,8 @@ def _meaning(
             yield f"Records older than the watermark, {time_text(watermark)}, are late, and may be dropped."
     if back and files.state.paths():
         yield (
-            "If its reader has groupMembership=true, the query goes on where its group is, if that is"
-            " further: reset the group, too."
+            "If its reader has groupMembership=true, the query goes on at its group's commits where those are"
+            " ahead: reset the group, too."
         )
 
 
