@@ -243,7 +243,7 @@ MISTAKES: list[Mistake] = [
     (
         "save to Parquet",
         lambda g: g.write(g.below("parquet")),
-        "holds no partitions.*to write, an empty folder",
+        "holds no partitions.*to write, an empty or a new folder",
     ),
     (
         "save to a partition",

@@ -99,12 +99,12 @@ class LogRoot:
         if not any(parse_partition_folder(name) and self._may_be_partition(name) for name in folders):
             below = [name for name in sorted(folders)[:_LOOKED_INTO] if self._has_partitions(name)]
             raise LogDirectoryError(
-                "The folder holds no partitions",
+                f"The folder holds no partitions, but {', '.join(sorted(names)[:_NAMED])}",
                 file=self.folder.label(),
                 hint=f"Partitions are below it: give {' or '.join(map(self.folder.label, below[:_NAMED]))}."
                 if below
                 else "Give a folder of Kafka's log.dirs, with <topic>-<partition> folders, or one of these;"
-                " to write, an empty folder does, too.",
+                " to write, an empty or a new folder does, too.",
             )
 
     def _may_be_partition(self, name: str) -> bool:
