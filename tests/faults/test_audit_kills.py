@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
 
 from pyspark_kafkalog import audit_counts, connect
+from tests import librdkafka
 from tests.faults.audited import BUCKET_MS, TENANTS
 from tests.faults.steps import KILLED, Runner, step_runner
 from tests.kafka import Broker
@@ -109,10 +109,9 @@ def consumed(broker: Broker, topic: str, count: int) -> Iterator[tuple[str, int,
         "isolation.level": "read_committed",
         "enable.partition.eof": False,
     }
-    consumer = Consumer(settings)
-    consumer.subscribe([topic])
-    got = 0
-    try:
+    with librdkafka.member(settings) as consumer:
+        consumer.subscribe([topic])
+        got = 0
         while got < count:
             messages = consumer.consume(min(count - got, 10_000), timeout=30)
             assert messages, f"{got} of {count} messages"
@@ -122,8 +121,6 @@ def consumed(broker: Broker, topic: str, count: int) -> Iterator[tuple[str, int,
                 yield key[:1].decode(), message.timestamp()[1], len(key) + len(value)
             got += len(messages)
         assert not consumer.consume(1, timeout=1), "more than were written"
-    finally:
-        consumer.close()
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import confluent_kafka
 import pytest
 from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
@@ -27,6 +26,7 @@ from pyspark_kafkalog.extensions.membership.options import MembershipOptions
 from pyspark_kafkalog.model import Assigned, CommittedOffset, TopicPartition
 from pyspark_kafkalog.model import Group as KafkaGroup
 from pyspark_kafkalog.options.brokers import ConnectionOptions
+from tests import librdkafka
 from tests.kafka import Broker
 from tests.kafka_old import OldBroker
 from tests.kafka_service import KafkaService
@@ -466,8 +466,7 @@ def test_it_shares_with_librdkafka(group: Group, strategy: str, leads: bool) -> 
         "heartbeat.interval.ms": 100,
         "session.timeout.ms": 6000,
     }
-    consumer = confluent_kafka.Consumer(settings)
-    try:
+    with librdkafka.member(settings) as consumer:
         member = group.member(assignors=(strategy,)) if leads else None
         if member is not None:
             group.holds(member, 6)
@@ -481,8 +480,6 @@ def test_it_shares_with_librdkafka(group: Group, strategy: str, leads: bool) -> 
         ours = group.holds(member, 3)
         theirs = {TopicPartition(p.topic, p.partition) for p in consumer.assignment()}
         assert ours.partitions.isdisjoint(theirs)
-    finally:
-        consumer.close()
 
 
 def test_a_member_on_kafka_2_8(old_broker: OldBroker) -> None:

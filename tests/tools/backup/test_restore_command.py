@@ -9,10 +9,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from pyspark_kafkalog import connect
 from pyspark_kafkalog.model import CommittedOffset, TopicPartition
+from tests import librdkafka
 from tests.broker.producing import numbered
 from tests.kafka import Broker
 from tests.tools.cli.running import records, run
@@ -54,17 +55,13 @@ def test_groups_in_use(root: Path, broker: Broker, tmp_path: Path) -> None:
     broker.create_topic(name, 2)
     words = ("restore", root, broker.bootstrap, "t", "--rename", f"t={name}", "--group", group)
     words = (*words, "--state", tmp_path / "state", "--execute")
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
-    )
-    consumer.subscribe([name])
-    try:
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False}
+    with librdkafka.member(settings) as consumer:
+        consumer.subscribe([name])
         deadline = time.monotonic() + 60
         while not consumer.assignment() and time.monotonic() < deadline:
             consumer.poll(0.1)
         done = run(*words)
-    finally:
-        consumer.close()
     assert done.code == 1, done.err
     assert "not committed: " in done.out
     assert f"Offsets of {group} were not committed, see NOTE" in done.err
