@@ -165,7 +165,7 @@ def test_values_that_take_long_are_told_once(root: str, caplog: pytest.LogCaptur
     write(root, [GOOD] * 1000 + [b'{"name":+Infinity}'] * 1000 + [None] * 9)
     read(root)
     assert not caplog.records
-    write(root, [b"{'name':'a'}"] * 9)
+    write(root, [b'{"%s":1}' % (b"x" * 10_001)] * 9)
     read(root)
     (said,) = caplog.messages
     assert "items-0: 1009 of 2009 JSON values of column 'value' are of a rare form" in said
