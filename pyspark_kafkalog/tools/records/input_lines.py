@@ -211,7 +211,7 @@ def _record(found: Any) -> dict[str, Any]:
         names = ", ".join(map(repr, [*found][:_NAMED])) if isinstance(found, dict) else ""
         got = f"one with {names}" if names else _kind(found)
         raise ValueError(f"expected {_EXAMPLE}, got {got}")
-    for name in found.keys() - set(ROW_TYPES):
+    for name in found.keys() - ROW_TYPES.keys():
         if (field := slip_of(name)) is not None:
             raise ValueError(f"field {name!r} is not {field!r}: rename it, or leave it out")
     timestamp = _integer(found, "timestamp", -1, MAX_TIMESTAMP)
