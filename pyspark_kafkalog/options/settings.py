@@ -275,7 +275,8 @@ def _place_name(user: UserOptions) -> str:
         raise OptionError(
             f"Expected option 'path' or {SERVERS!r}, got neither",
             hint="Give one, or a log directory to load() or save(). A table in the catalog passes"
-            " no options to a Python data source: use CREATE TEMPORARY VIEW .. USING kafkalog OPTIONS (..).",
+            " no options to a Python data source: use CREATE OR REPLACE TEMPORARY VIEW .. USING kafkalog"
+            " OPTIONS (..).",
         )
     if len(places) > 1:
         raise _only_one(places)

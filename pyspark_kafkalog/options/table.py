@@ -101,7 +101,8 @@ class Where(enum.Flag):
 class Option:
     """A row: ``default`` as users would write it, or None; ``meaning`` is Markdown.
 
-    ``extension`` is the folder that the option is of; empty for the core's.
+    ``extension`` is the folder that the option is of; empty for the core's. ``beside_path`` is the advice to
+    those who give an option of brokers to a log directory.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Option:
     meaning: str
     where: Where = Where.ANY
     extension: str = ""
+    beside_path: str = "Leave it out."
 
 
 class Section:
@@ -319,7 +321,8 @@ SECTIONS = (
         _member("groupMembership", _STREAM, boolean, "false",
                  "`true`: join the group as one member, and read only the partitions that the group assigns,"
                  " from the group's commits on ([shared groups](shared-groups.md)). Needs `kafka.group.id`"
-                 " and `checkpointLocation`."),
+                 " and `checkpointLocation`.",
+                 beside_path="Leave it out: the groups of a log directory have no members."),
         _member("groupMembershipLost", _STREAM, one_of_these({"fail": False, "rejoin": True}), "fail",
                  "What to do if the group has continued without the query while a micro-batch ran: `fail`, or"
                  " `rejoin`, which leaves the micro-batch uncommitted and joins again."),
@@ -401,7 +404,8 @@ SECTIONS = (
         Option("auditLocation", _AUDITING, not_blank(location), None,
                "Folder (path or URI) for the counts, which `view=audit` shows."),
         _brokers("auditTopic", Use.READ | Use.WRITE, topic, None,
-                 "Topic of the same cluster for the counts, instead of a folder."),
+                 "Topic of the same cluster for the counts, instead of a folder.",
+                 beside_path="Give auditLocation, a folder, for a log directory."),
         Option("auditor.bucket.ms", _AUDITING, integer(1, MAX_LONG), "600000",
                "Width of the time buckets in which messages are counted."),
         extension="audit",

@@ -60,11 +60,6 @@ _TOPICS_OPTIONS = ("subscribe", "topic")
 """The option that names the topics: of readers, and of writers."""
 _OF_A_CLIENT = re.compile(r"(?<=^kafka\.)(?:consumer|producer)\.")
 """The part of an option's name that says whose client it is for, as other libraries write it."""
-_IN_DIRECTORIES = {
-    "auditTopic": "Give auditLocation, a folder, for a log directory.",
-    "groupMembership": "Leave it out: the groups of a log directory have no members.",
-}
-"""The hints for options of brokers in whose place a directory has something else."""
 _PATIENCE = "kafkaconsumer.", "fetchoffset."
 """The beginnings of options that say how long to ask brokers, and change no result."""
 _SHORT = re.compile("[0-9]{1,3}")
@@ -322,7 +317,7 @@ class UserOptions:
         elif option is not None or name.startswith("kafka."):
             bare = name.removeprefix("kafka.")
             shown = option.name if option is not None and is_ours else name
-            hint = _IN_DIRECTORIES.get(shown, "Leave it out.")
+            hint = option.beside_path if option is not None and is_ours else "Leave it out."
             if bare in self._applicable():
                 hint = f"Write {bare!r} instead."
             raise OptionError(f"Option {shown!r} is for brokers, but 'path' names a log directory", hint=hint)

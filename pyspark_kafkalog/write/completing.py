@@ -76,7 +76,7 @@ def _warn_of_unit(batch: QueryBatch, timestamp: int) -> None:
     _log.warning(
         "Column timestamp has %s. If a number was taken in the wrong unit, %s is meant: write"
         " timestamp_seconds(n) or timestamp_millis(n) in SQL, pa.timestamp('s') or pa.timestamp('ms') in"
-        " Arrow",
+        " Arrow, and milliseconds in lines of JSON",
         with_iso(timestamp),
         time_text(meant),
     )

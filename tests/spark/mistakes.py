@@ -254,7 +254,7 @@ MISTAKES = [
     Mistake(
         "CREATE TABLE",
         lambda given: given.read_table(),
-        "CREATE TEMPORARY VIEW",
+        "CREATE OR REPLACE TEMPORARY VIEW",
     ),
     Mistake(
         "checkpoint in the log directory",
@@ -408,7 +408,7 @@ MISTAKES = [
     Mistake(
         "saveAsTable",
         lambda given: given.write(given.values, topic="orders").saveAsTable("no_table"),
-        "A table in the catalog passes no options to a Python data source: use CREATE TEMPORARY VIEW",
+        "A table in the catalog passes no options to a Python data source: use CREATE OR REPLACE TEMPORARY VIEW",
     ),
     Mistake(
         "dead letters of any reader",
