@@ -106,7 +106,7 @@ def test_other_sources_have_no_lag_and_a_lost_place_does_no_harm(spark, write, a
     assert sum(lag is None for lag in lags) == 1
     (lag,) = (lag for lag in lags if lag is not None)
     assert (lag.max_offsets_behind, lag.bytes_behind) == (0, None)
-    assert "Could not look up the mean size of records" in caplog.text
+    assert "LagListener could not look up the mean size of records" in caplog.text
 
 
 def test_it_counts_as_sparks_own_metrics(spark, write, attach, tmp_path):
@@ -157,3 +157,10 @@ def test_an_end_that_cannot_be_looked_up_hides_no_other() -> None:
         Place, FakePlace({known: (0, 10), silent: (0, 10)}, failures={silent: BrokerError("no leader")})
     )
     assert place.end_offsets([known, silent]) == ({known: 10}, {silent: "no leader"})
+
+
+def test_options_of_another_place_are_said(caplog) -> None:
+    place = _ReaderPlace({"path": "/nowhere"})
+    place._opened = cast(Place, FakePlace({TopicPartition("other", 0): (0, 10)}))
+    assert place.record_bytes([TopicPartition("t", 0)]) == {}
+    assert "no bytes of t-0: they are not there. Check that its options are those of the" in caplog.text

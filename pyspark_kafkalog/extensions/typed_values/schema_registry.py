@@ -39,6 +39,7 @@ address that is wrong is told as soon as for brokers. Tasks wait: others have ha
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 SHORTEST_WAIT = 1.0
 """Seconds that connecting may take at least, as for a second registry behind one that is silent."""
+_IF_LOST = "If the schema is lost, start after the record, or leave the format out to read the bytes."
 _QUIET = 2.0
 """Seconds before a warning says so."""
 LARGEST_ANSWER, _LARGEST_REASON = 16 << 20, 1 << 16
@@ -135,7 +136,7 @@ class PatientRegistry(ABC):
             except UnknownError:
                 if not waits_for_it:
                     raise
-                error = self._error(f"does not know {what}", self._unknown_hint)
+                error = self._error(f"does not know {what}", f"{self._unknown_hint} {_IF_LOST}")
             now = time.monotonic()
             left = deadline - now
             if left <= 0:

@@ -176,10 +176,12 @@ class _ReaderPlace:
         try:
             bounds, failures = self._place().try_watermarks(partitions, read_committed=is_committed)
         except KafkaLogError as e:
-            _log.warning("Could not look up the latest offsets: %s", e)
+            _log.warning("LagListener could not look up the latest offsets: %s", e)
             return None, {}
         for error in list(failures.values())[:1]:
-            _log.warning("Could not look up the latest offsets of %s: %s", listed(failures, _NAMED), error)
+            _log.warning(
+                "LagListener could not look up the latest offsets of %s: %s", listed(failures, _NAMED), error
+            )
         ends = {p: bounds[p].end(read_committed=is_committed) for p in bounds}
         return ends, {p: error.message for p, error in failures.items()}
 
@@ -190,12 +192,24 @@ class _ReaderPlace:
             self._requested = set(partitions)
             self._looked_up_at = now
             try:
-                self._sizes = self._place().mean_record_bytes(partitions)
+                self._sizes = self._place().mean_record_bytes(self._known(partitions))
             except KafkaLogError as e:
                 # A listener must not disturb the query.
-                _log.warning("Could not look up the mean size of records: %s", e)
+                _log.warning("LagListener could not look up the mean size of records: %s", e)
                 self._sizes = {}
         return self._sizes
+
+    def _known(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """The partitions that the place has, which warns of others: its options may be another's."""
+        bounds, failures = self._place().try_watermarks(partitions)
+        if missing := sorted(set(partitions) - bounds.keys()):
+            first = missing[0]
+            _log.warning(
+                "LagListener shows no bytes of %s: %s. Check that its options are those of the query's reader",
+                listed(missing, _NAMED),
+                failures[first].message if first in failures else "they are not there",
+            )
+        return bounds.keys()
 
     def _place(self) -> Place:
         if self._opened is None:

@@ -43,7 +43,7 @@ class JsonColumn(ColumnToDecode):
         if self.type is None and not self.format.is_registered:
             raise OptionError(
                 f"Option '{self.name}.format' is {self.format.format}, which needs to know the fields",
-                hint=f'Give {self.name}.schema, "id bigint, name string", or the type of the column:'
+                hint=f'Give {self.name}.schema="id bigint, name string", or in Spark the type of the column:'
                 f' .schema("{self.name} struct<id: bigint, name: string>").',
             )
         return super().types
