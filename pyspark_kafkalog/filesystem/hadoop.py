@@ -74,8 +74,8 @@ def check_outside(roots: Iterable[str], location: str, option: str = "checkpoint
     if any(is_in(folder, openable(root)) for root in roots):
         raise OptionError(
             f"Option {option!r} is inside the log directory that 'path' names",
-            hint="Give a folder elsewhere. A broker does not start beside this one: move it there if"
-            f" {needed}, else remove it.",
+            hint="Give a folder outside of it: a broker refuses a log directory that has others in it. If the"
+            f" folder is there already, move it if {needed}, else remove it.",
         )
 
 

@@ -408,7 +408,7 @@ MISTAKES = [
     Mistake(
         "saveAsTable",
         lambda given: given.write(given.values, topic="orders").saveAsTable("no_table"),
-        "A table in the catalog passes no options to a Python data source: use CREATE OR REPLACE TEMPORARY VIEW",
+        "A table in the catalog passes no options to a Python data source: use CREATE OR REPLACE",
     ),
     Mistake(
         "dead letters of any reader",

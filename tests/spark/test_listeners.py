@@ -163,4 +163,4 @@ def test_options_of_another_place_are_said(caplog) -> None:
     place = _ReaderPlace({"path": "/nowhere"})
     place._opened = cast(Place, FakePlace({TopicPartition("other", 0): (0, 10)}))
     assert place.record_bytes([TopicPartition("t", 0)]) == {}
-    assert "no bytes of t-0: they are not there. Check that its options are those of the" in caplog.text
+    assert "no bytes of t-0: they are not there. Check that it has the options of the" in caplog.text

@@ -205,7 +205,7 @@ class _ReaderPlace:
         if missing := sorted(set(partitions) - bounds.keys()):
             first = missing[0]
             _log.warning(
-                "LagListener shows no bytes of %s: %s. Check that its options are those of the query's reader",
+                "LagListener shows no bytes of %s: %s. Check that it has the options of the query's reader",
                 listed(missing, _NAMED),
                 failures[first].message if first in failures else "they are not there",
             )
