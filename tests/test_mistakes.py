@@ -477,7 +477,7 @@ MISTAKES: list[Mistake] = [
         ),
         ({"value.format": "thrift"}, "expected one of avro, confluent-avro, .*got 'thrift'"),
         ({"value.format": "protobuf"}, "needs 'value.schema'. Give the text of the .proto file"),
-        ({"value.format": "json"}, 'Give value.schema, "id bigint, name string"'),
+        ({"value.format": "json"}, 'Give value.schema="id bigint, name string"'),
         (
             {"value.format": "json", "value.schema": "id:bigint name"},
             "a comma or the end, .* Give fields as in Spark's DDL",
@@ -1155,7 +1155,7 @@ COMMANDS = [
     (
         ["cat", "{}", "orders", "--value-format", "json"],
         2,
-        'Give -o value.schema, "id bigint, name string"',
+        'Give -o value.schema="id bigint, name string"',
     ),
 ]
 
