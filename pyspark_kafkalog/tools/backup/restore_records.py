@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from pyspark_kafkalog.codec.buffers import as_array
 from pyspark_kafkalog.codec.decode import DecodeLimits
-from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility
+from pyspark_kafkalog.codec.isolation import TransactionScan, Visibility, end_markers
 from pyspark_kafkalog.codec.stamp import SEQUENCE_MASK, stamp
 from pyspark_kafkalog.codec.walk import batches_of
 from pyspark_kafkalog.errors import BrokerError, DataLossError, KafkaLogError, OptionError
@@ -155,10 +156,11 @@ class SourceRecords:
     def open_transactions(
         self, partition: TopicPartition, bounds: Watermarks, end: int
     ) -> tuple[tuple[int, int], ...]:
-        """The transactions that are open at ``end``, even if their marker follows: a part would be restored.
+        """The transactions that are open at ``end``, unless only their commit marker is behind it.
 
-        Those that are open where the log ends began at the last stable offset or later. Others are found by
-        reading the log from its start, unless ``end`` is the last stable offset and no marker follows it.
+        A part of one with records on both sides would be restored. Those that are open where the log ends
+        began at the last stable offset or later. Others are found by reading the log from its start, unless
+        ``end`` is the last stable offset and no marker follows it.
 
         :return: the producer id and first offset of each; nothing if none are left out.
         """
@@ -169,7 +171,32 @@ class SourceRecords:
             return tuple(self._scan(partition, undecided).open.items())
         if end == undecided.start and not self._has_marker(partition, undecided):
             return ()
-        return tuple(self._scan(partition, OffsetRange(bounds.log_start_offset, end)).open.items())
+        opened = self._scan(partition, OffsetRange(bounds.log_start_offset, end)).open
+        whole = self._committed_next(partition, opened, OffsetRange(end, bounds.high_watermark))
+        return tuple(found for found in opened.items() if found[0] not in whole)
+
+    def _committed_next(
+        self, partition: TopicPartition, producers: Iterable[int], offsets: OffsetRange
+    ) -> set[int]:
+        """The producers of which a commit marker comes first among these offsets, and no record before it."""
+        left, committed = set(producers), set[int]()
+        if not left:
+            return committed
+        for piece in self._place.fetch(Fetch(partition, offsets)):
+            batches = batches_of(piece)
+            found = batches.is_transactional & (batches.last_offset >= offsets.start)
+            rows = np.flatnonzero(found & np.isin(batches.producer_id, list(left)))
+            is_control = batches.is_control
+            markers = end_markers(as_array(piece.buffer), batches, rows[is_control[rows]])
+            for row in rows.tolist():
+                producer_id, offset = int(batches.producer_id[row]), int(batches.base_offset[row])
+                is_abort = offset in markers and markers[offset].is_abort
+                if producer_id in left and is_control[row] and not is_abort:
+                    committed.add(producer_id)
+                left.discard(producer_id)
+            if not left:
+                break
+        return committed
 
     def _has_marker(self, partition: TopicPartition, offsets: OffsetRange) -> bool:
         pieces = self._place.fetch(Fetch(partition, offsets))

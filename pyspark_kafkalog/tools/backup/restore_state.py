@@ -50,8 +50,8 @@ class PlannedPartition:
 
     ``base`` is where the target's log ended before; from there on, no other producer may write to it.
     ``source_id`` and ``target_id`` are the ids of the topics, empty if there are none.
-    ``open_transactions`` are those that are open at ``end``, and are left out however they end: the producer
-    id and first offset of each.
+    ``open_transactions`` are not whole before ``end``, and are left out however they end: the producer id and
+    first offset of each.
     """
 
     topic: str

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Producer
 
 from pyspark_kafkalog import Restored, RestoreSettings, connect
 from pyspark_kafkalog.broker.topics.topics import BrokerTopics
@@ -140,6 +141,25 @@ def test_a_cluster_is_restored(source: Source, target: Broker, tmp_path: Path) -
     assert own[names["appended"]] == {"message.timestamp.type": "LogAppendTime"}
     assert own[names["plain"]] == {"retention.ms": "-1", "segment.bytes": str(1 << 20)}
     assert own[names["compacted"]]["cleanup.policy"] == "compact"
+
+
+def test_a_transaction_of_which_only_the_marker_is_behind_the_end_is_restored(
+    source: Source, target: Broker, tmp_path: Path
+) -> None:
+    """It is behind the last stable offset, too, where another transaction began before the marker came."""
+    source.broker.make_topic("marked")
+    producer = Producer({"bootstrap.servers": source.broker.bootstrap, "transactional.id": "marked"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for value in b"a", b"b":
+        producer.produce("marked", value)
+    producer.commit_transaction()
+    for end, values in (1, []), (2, [b"a", b"b"]):
+        names, ends = {"marked": f"marked-{end}"}, {TopicPartition("marked", 0): end}
+        state = tmp_path / str(end)
+        restore(source.broker.bootstrap, target, state, topics=names, rename=names, ends=ends, groups=())
+        found = consume(target.bootstrap, f"marked-{end}", [0], committed=False)[0]
+        assert [record.value for record in found.values()] == values
 
 
 def test_transactions_that_are_open_in_a_directory_are_aborted(

@@ -329,7 +329,7 @@ def test_a_transaction_that_ends_between_two_runs_stays_left_out(
 
 
 def test_transactions_that_the_end_would_cut(tmp_path: Path) -> None:
-    """A part of one is not restored, though it was committed later: its marker is not restored, either."""
+    """A part of one is not restored, though it was committed later. One that lacks its marker is whole."""
     with BackupLog.create(str(tmp_path / str(T0)), T0, SMALL, 0, TOPIC_ID) as log:
         log.append(piece(transactional(0)))
         log.append(piece(control_batch(5, 9, commit=True)))
@@ -338,19 +338,24 @@ def test_transactions_that_the_end_would_cut(tmp_path: Path) -> None:
         log.append(piece(transactional(16)))
         log.append(piece(control_batch(21, 9, commit=True)))
         log.append(piece(batch(22, 0)))
+        log.append(piece(transactional(27)))
+        log.append(piece(batch(32, 0)))
+        log.append(piece(control_batch(37, 9, commit=False)))
     place = LogDirectory.open(str(tmp_path))
     bounds = place.watermarks([T0], read_committed=True)[T0]
-    assert bounds == Watermarks(0, 27, 11)
+    assert bounds == Watermarks(0, 38, 11)
     records = SourceRecords(place, read_committed=True)
 
     def opened(end: int) -> dict[int, int]:
         return dict(records.open_transactions(T0, bounds, end))
 
-    assert opened(0) == opened(6) == {}
-    assert opened(3) == opened(5) == {9: 0}
+    assert opened(0) == opened(5) == opened(6) == {}
+    assert opened(3) == {9: 0}
     assert opened(7) == opened(11) == {9: 6}
-    assert opened(12) == opened(21) == {9: 6, 8: 11}
-    assert opened(22) == opened(27) == {8: 11}
+    assert opened(12) == opened(20) == {9: 6, 8: 11}
+    assert opened(21) == opened(22) == opened(27) == {8: 11}
+    assert opened(30) == opened(37) == {8: 11, 9: 27}
+    assert opened(38) == {8: 11}
     assert SourceRecords(place, read_committed=False).open_transactions(T0, bounds, 7) == ()
 
 
