@@ -50,9 +50,7 @@ for options_of in (lambda given: read_options(given, batch=False)), write_option
 def without(left_out: str, folder: Path) -> Path:
     """A copy of the package without a folder."""
     package = folder / pyspark_kafkalog.__name__
-    shutil.copytree(
-        Path(pyspark_kafkalog.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(Path(pyspark_kafkalog.__file__).parent, package)
     shutil.rmtree(package.joinpath(*left_out.split(".")))
     return folder
 
