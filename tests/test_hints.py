@@ -230,7 +230,7 @@ def test_python_of_hints_runs(spark: SparkSession, hints: list[str]) -> None:
     assert len(tried) >= 3
     for call in tried:
         df = spark.range(1).toDF("id")
-        assert "value" in eval(call.replace("{…}", "'id'"), {"df": df}).columns
+        assert "value" in eval(call.replace("{…}", "id"), {"df": df}).columns
     df, table = spark.range(1).selectExpr("id", "id AS value"), pa.table({"id": [1], "value": [2]})
     assert eval(IN_SPARK.drop.format("id"), {"df": df}).columns == ["value"]
     assert eval(IN_ARROW.drop.format("id"), {"table": table}).column_names == ["value"]

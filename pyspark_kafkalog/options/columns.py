@@ -18,7 +18,7 @@ SINK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "headers": (HEADERS_FIELD[1],),
     "topic": ("string",),
     "partition": ("int",),
-    "timestamp": ("timestamp", "timestamp_ntz"),
+    "timestamp": ("timestamp",),
 }
 """The columns that a sink takes, by exact name, and their Spark types. Others are ignored, as in Spark,
 except slips of these names."""
@@ -35,8 +35,8 @@ class Ways(NamedTuple):
     """Gives the expression for a column as a sink takes it, by its name and Spark type."""
     name_topic: str
     """Says how all rows get a topic."""
-    add: str
-    """An expression that adds the column value."""
+    add: Callable[[str], str]
+    """Gives the expression that makes the column value of another one."""
     nest: str
     """An expression that makes the column value of all columns."""
 
@@ -165,9 +165,10 @@ def check_written_columns(
                 "Required column 'value' not found",
                 hint=f"Did you mean {name!r}? Rename it: {rename.format(name, 'value')}.",
             )
+        other = next(iter(columns), "id")
         raise OptionError(
             "Required column 'value' not found",
-            hint=f"Add one, for example with {add}, or with all columns in it: {nest} and the option"
+            hint=f"Add one, for example with {add(other)}, or with all columns in it: {nest} and the option"
             " value.format=json."
             if value_format is None
             else f"Add one for value.format={value_format}, for example with all columns in it: {nest}.",
@@ -199,6 +200,8 @@ def check_written_columns(
         kind = columns.get(name)
         if kind is not None and kind not in kinds:
             advice = f"Convert it, for example with {convert(name, kind)}."
+            if kind == "timestamp_ntz":
+                advice = f"It has no time zone. {advice}"
             raise OptionError(
                 f"Column {name!r} has type {kind}, expected {' or '.join(kinds)}",
                 hint=_or_format(name, kind, advice),
@@ -271,6 +274,8 @@ def _to_written(name: str, kind: str) -> str:
         return "timestamp_millis(timestamp)"  # as Kafka counts; CAST takes seconds
     if _is_number(kind):
         return "timestamp_seconds(timestamp)"
+    if kind == "timestamp_ntz":
+        return "CAST(timestamp AS timestamp_ltz)"  # in the session's time zone
     return "CAST(timestamp AS timestamp)" if kind in ("string", "date") else "current_timestamp()"
 
 
@@ -279,7 +284,7 @@ IN_SPARK = Ways(
     "df.drop({!r})",
     _to_written,
     "Add .option('topic', 'name')",
-    "df.selectExpr('CAST(id AS string) AS value')",
+    lambda name: f"df.selectExpr('CAST({_quoted(name)} AS string) AS value')",
     "df.selectExpr('struct(*) AS value')",
 )
 """The expressions for a DataFrame."""

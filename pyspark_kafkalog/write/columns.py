@@ -151,9 +151,11 @@ def _to_written(name: str, kind: str) -> str:
         return f'rows["{name}"].cast(pa.string())'
     if name == "partition":
         return 'rows["partition"].cast(pa.int32())'
-    if "int" in kind:  # Kafka counts milliseconds, time.time() seconds
-        return 'rows["timestamp"].cast(pa.timestamp("ms")) if it counts milliseconds, or "s" if seconds'
-    return 'rows["timestamp"].cast(pa.timestamp("ms"))'
+    if kind == "timestamp_ntz":
+        return 'pc.assume_timezone(rows["timestamp"], "Europe/Berlin")'
+    cast = 'rows["timestamp"].cast(pa.timestamp("ms", "UTC"))'
+    # Kafka counts milliseconds, time.time() seconds.
+    return f'{cast} if it counts milliseconds, or "s" if seconds' if "int" in kind else cast
 
 
 IN_ARROW = Ways(
@@ -161,7 +163,7 @@ IN_ARROW = Ways(
     "table.drop_columns([{!r}])",
     _to_written,
     "Name it: write(rows, 'orders')",
-    'rows.append_column("value", rows["id"].cast(pa.string()))',
+    lambda name: f'rows.append_column("value", rows["{name}"].cast(pa.string()))',
     'rows.append_column("value", rows.to_struct_array())',
 )
 """The expressions for a table of pyarrow."""
@@ -213,6 +215,7 @@ _SPARK_TYPES: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     ),
     "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
     "int": (pa.types.is_integer,),
-    "timestamp": (pa.types.is_timestamp,),
+    "timestamp": (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None,),
+    "timestamp_ntz": (pa.types.is_timestamp,),
     HEADERS_FIELD[1]: (_is_headers,),
 }

@@ -280,8 +280,12 @@ def test_times_of_any_unit_are_written(tmp_path: Path, unit: str) -> None:
         ({"value": [1]}, "Column 'value' has type int, expected binary or string"),
         ({"value": [b"x"], "timestamp": [1]}, "Column 'timestamp' has type int"),
         (
-            {"value": [b"x"], "timestamp": pa.array([10**15], pa.timestamp("s"))},
+            {"value": [b"x"], "timestamp": pa.array([10**15], pa.timestamp("s", "UTC"))},
             "would result in out of bounds",
+        ),
+        (
+            {"value": [b"x"], "timestamp": pa.array([0], pa.timestamp("ms"))},
+            r"type timestamp_ntz, expected timestamp\. It has no time zone\. .*pc\.assume_timezone",
         ),
         ({"value": [b"x"], "partition": [2**40]}, "Column 'partition' has a value that a record can't hold"),
         ({"value": [b"x"], "headers": [[{"key": 1, "value": 2}]]}, "Column 'headers' has type list"),

@@ -721,7 +721,11 @@ class TestSlips:
             ({"value": "binary", "key": "array<int>"}, "to_json(key)"),
             ({"value": "binary", "partition": "bigint"}, "CAST(partition AS int)"),
             ({"value": "binary", "timestamp": "string"}, "CAST(timestamp AS timestamp)"),
-            ({"id": "int"}, "'CAST(id AS string) AS value'"),
+            (
+                {"value": "binary", "timestamp": "timestamp_ntz"},
+                "It has no time zone. Convert it, for example with CAST(timestamp AS timestamp_ltz).",
+            ),
+            ({"ID no": "int"}, "'CAST(`ID no` AS string) AS value'"),
             (
                 {"id": "int", "Value": "string"},
                 "Did you mean 'Value'? Rename it: df.withColumnRenamed('Value',",

@@ -46,7 +46,7 @@ def test_it_is_written_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, number: int, unit: str
 ) -> None:
     kafka = connect(str(tmp_path / "log"))
-    times = pa.array([MS, number, number]).cast(pa.timestamp(unit))
+    times = pa.array([MS, number, number]).cast(pa.timestamp(unit, "UTC"))
     rows = pa.table({"value": ["a", "b", "c"], "timestamp": times})
     assert kafka.write(rows, "t") == 3
     (said,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
