@@ -41,7 +41,7 @@ from pyspark_kafkalog.model.groups import GroupOffsets
 from pyspark_kafkalog.model.rows import BIGINT, INT, SIZE, STRING, Kind, column
 from pyspark_kafkalog.model.topics import ClusterTopics, NewTopic, Topics, check_writable
 from pyspark_kafkalog.options.settings import PlaceOptions, Selection, WriteOptions
-from pyspark_kafkalog.options.user_options import names_like
+from pyspark_kafkalog.options.user_options import names_like, partitions_like
 from pyspark_kafkalog.places import (
     check_usable,
     open_cluster_topics,
@@ -318,7 +318,9 @@ class Restore:
         unknown = sorted(set(settings.ends or ()) - bounds.keys())
         if unknown:
             raise OptionError(
-                "An end is given for a partition that is not restored", topic_partition=unknown[0]
+                "An end is given for a partition that is not restored",
+                topic_partition=unknown[0],
+                hint=partitions_like(unknown, bounds),
             )
         return planned
 

@@ -73,7 +73,7 @@ def parse(text: str, *, group: str | None = None) -> WantedOffsets:
                     f"The file has two offsets for group {group_id!r}", topic_partition=partition
                 )
             wanted[group_id][partition] = offset
-    if rows and not wanted:
+    if not wanted:
         others = sorted({str(row.group) for row in rows})
         raise OptionError(
             f"The file has no offset of group {group!r}, but of {', '.join(map(repr, others[:_NAMED]))}",
@@ -125,13 +125,21 @@ class _Row(NamedTuple):
 
 
 def _rows(text: str) -> list[_Row]:
+    """The offsets of a text, at least one.
+
+    :raises OptionError: for any other text.
+    """
     start = text.lstrip()[:1]
     if start == "{":
         offsets = parse_offsets(text, option="offsets")
-        return [_Row(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
-    if start == "[":
-        return [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
-    return _csv_rows(text)
+        rows = [_Row(None, partition, CommittedOffset(offset)) for partition, offset in offsets.items()]
+    elif start == "[":
+        rows = [_json_row(number, row) for number, row in enumerate(_json_list(text), 1)]
+    else:
+        rows = _csv_rows(text)
+    if not rows:
+        raise OptionError("The file has no offsets", hint="See whether the command that wrote it failed.")
+    return rows
 
 
 def _csv_rows(text: str) -> list[_Row]:

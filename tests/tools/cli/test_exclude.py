@@ -51,6 +51,9 @@ def test_copies(root: Path, tmp_path: Path) -> None:
     again = run("copy", root, copied, "--exclude", "t", "--json").json
     assert {row["topic"] for row in again["partitions"] if row["partition"] >= 0} == {"u"}
     assert {p.topic for p in connect(str(copied)).topics.partitions()} == {"t", "u"}
+    nothing = run("copy", root, copied, "--exclude", ".*")
+    assert nothing.code == 1
+    assert "nothing was copied" in nothing.err
 
 
 def test_adoption(root: Path, tmp_path: Path) -> None:

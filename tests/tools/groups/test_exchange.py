@@ -31,7 +31,14 @@ def rows() -> list[GroupOffset]:
 def test_json_keeps_all() -> None:
     assert parse(export_json(rows())) == OFFSETS
     assert parse(export_json(rows()), group="g") == {"g": OFFSETS["g"]}
-    assert parse(export_json([])) == {}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "[]", "{}"])
+def test_a_file_without_offsets_is_refused(text: str) -> None:
+    """An export that failed leaves such a file."""
+    for read in parse, parse_ends:
+        with pytest.raises(OptionError, match="The file has no offsets"):
+            read(text)
 
 
 def test_csv_is_that_of_kafkas_tool() -> None:
@@ -58,7 +65,6 @@ def test_ends_of_partitions() -> None:
     for text in ("t,0,23\nt,1,5", '{"t":{"0":23,"1":5}}', export_json(of_one_group)):
         assert parse_ends(text) == ends
     assert parse_ends(export_csv(of_one_group, with_group=True)) == ends
-    assert parse_ends("") == {}
     with pytest.raises(OptionError, match="offsets of several groups: 'g', 'h,x'"):
         parse_ends(export_json(rows()))
     with pytest.raises(OptionError, match=r"The file has two offsets \(partition t-0\)"):

@@ -92,10 +92,10 @@ def backup(
     PLACE is brokers. Without TOPIC, all topics are backed up. Record batches are copied as they are, with
     their offsets, timestamps, producer ids, leader epochs and topic ids. Run again, it goes on where it
     stopped, even after a kill. The configs of topics and the committed offsets of groups are saved, too.
-    Exits with 1 if a partition has a problem: its topic was recreated, its log was truncated, records were
-    deleted before they could be copied, its leader does not answer, or its files are damaged or can't be
-    written. Other partitions are backed up all the same. With --follow, a problem of the source is reported,
-    and tried again; one of BACKUP ends the command.
+    Exits with 1 if there is nothing to copy, or a partition has a problem: its topic was recreated, its log
+    was truncated, records were deleted before they could be copied, its leader does not answer, or its files
+    are damaged or can't be written. Other partitions are backed up all the same. With --follow, a problem of
+    the source is reported, and tried again; one of BACKUP ends the command.
     """
     if kafka.place_options.brokers is None:
         raise OptionError(
@@ -265,7 +265,7 @@ def _show(ctx: click.Context, found: Sequence[BackedUpPartition], *, as_json: bo
             _say(row, "copied again, as tombstones may have gone before they were copied")
         if row.problem:
             _say(row, row.problem)
-    if problems:
+    if problems or not found:
         ctx.exit(1)
 
 

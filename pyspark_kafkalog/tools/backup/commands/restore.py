@@ -17,6 +17,7 @@ from pyspark_kafkalog.tools.cli.output import (
     json_option,
     progress,
     say_if_dry,
+    say_if_none,
     show_json,
     show_rows,
     wide_option,
@@ -110,7 +111,7 @@ def restore(
     without gaps. Otherwise the file of --state, by default .kafkalog-restore-* in BACKUP, maps old offsets to
     new ones, and commits of groups are translated. Killed and run again, it writes nothing twice. It also
     leaves out what was added to BACKUP since the first run: it says so, and exits with 1 if BACKUP is a
-    directory.
+    directory. It exits with 1, too, if there is nothing to restore.
 
     Without --execute, BACKUP is read, and what would be restored is shown. -o and --config are for PLACE.
     """
@@ -134,10 +135,12 @@ def restore(
         if restored.was_complete:
             click.echo("An earlier run has written all of these records: none are written again.", err=True)
         click.echo(f"Offsets are mapped in {restored.state}" if execute else "", err=True, nl=execute)
+    say_if_none(restored.partitions, "restored")
     say_if_dry(execute)
     _say_what_is_missing(restored, given_state=given_state)
     # Brokers get records all the time: those since the first run don't count as a failure.
-    if any(row.refused for row in restored.groups) or (restored.unplanned and SERVERS not in origin.options):
+    is_left = bool(restored.unplanned) and SERVERS not in origin.options
+    if not restored.partitions or is_left or any(row.refused for row in restored.groups):
         ctx.exit(1)
 
 

@@ -101,7 +101,9 @@ def on_records(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @click.option("--value-format", metavar="FORMAT", help="The same for values.")
     @click.option(
-        "--skip-damaged", is_flag=True, help="Leave out what can't be read, report it, and exit with 1."
+        "--skip-damaged",
+        is_flag=True,
+        help="Leave out what can't be read, show nulls for what can't be decoded, report both, exit with 1.",
     )
     @functools.wraps(command)
     def with_records(
