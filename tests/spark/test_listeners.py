@@ -3,12 +3,14 @@
 import json
 import shutil
 import time
+import uuid
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from pyspark_kafkalog import LagListener
-from pyspark_kafkalog.errors import BrokerError
+from pyspark_kafkalog import AuditListener, LagListener
+from pyspark_kafkalog.errors import BrokerError, OptionError
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.tools.groups.listeners import _ReaderPlace
 from tests.read.fake_place import FakePlace
@@ -164,3 +166,17 @@ def test_options_of_another_place_are_said(caplog) -> None:
     place._opened = cast(Place, FakePlace({TopicPartition("other", 0): (0, 10)}))
     assert place.record_bytes([TopicPartition("t", 0)]) == {}
     assert "no bytes of t-0: they are not there. Check that it has the options of the" in caplog.text
+
+
+def test_an_audit_that_is_not_there_is_named_once(tmp_path, caplog):
+    event = SimpleNamespace(progress=SimpleNamespace(id=uuid.uuid4(), batchId=0))
+    for _ in range(2):
+        AuditListener(str(tmp_path)).onQueryProgress(event)
+        AuditListener(str(tmp_path / "audti")).onQueryProgress(event)
+    (said,) = caplog.messages
+    assert f"no counts: {tmp_path / 'audti'} is not there" in said
+
+
+def test_options_that_no_reader_has_are_refused(tmp_path):
+    with pytest.raises(OptionError, match="Did you mean subscribe or"):
+        LagListener({"path": str(tmp_path), "subscrib": "t"})

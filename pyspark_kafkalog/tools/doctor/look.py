@@ -24,12 +24,13 @@ from pyspark_kafkalog.log.obeyed_configs import not_obeyed, refused_by_brokers
 from pyspark_kafkalog.model import Files, TopicPartition
 from pyspark_kafkalog.model.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from pyspark_kafkalog.options.brokers import ConnectionOptions, FetchOptions
-from pyspark_kafkalog.options.settings import PlaceOptions, place_options
-from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER
+from pyspark_kafkalog.options.settings import PlaceOptions, place_options, selection
+from pyspark_kafkalog.options.table import BY_NAME, SERVERS, ZOOKEEPER, Use
 from pyspark_kafkalog.options.topic_configs import check_topic_configs
-from pyspark_kafkalog.options.user_options import is_slip, near_names
+from pyspark_kafkalog.options.user_options import UserOptions, is_slip, near_names
 from pyspark_kafkalog.places import open_place
 from pyspark_kafkalog.plugins import shown
+from pyspark_kafkalog.read.partitions import look_up_partitions
 from pyspark_kafkalog.tools.doctor.report import Finding, State
 
 LOCATIONS = ("stagingLocation", "checkpointLocation", "auditLocation")
@@ -88,6 +89,8 @@ def look(options: Mapping[str, str], mark: str) -> dict[str, Any]:
             findings += [*_rack(place.fetch), *_brokers(place.brokers)]
         else:
             partitions = _directory(place, findings)
+        if all(finding.state is not State.PROBLEM for finding in findings):
+            findings += _topics(options, place)
     marks = {
         name: _location(name, location, mark, findings) for name, location in _locations(options).items()
     }
@@ -254,6 +257,23 @@ def _directory(options: PlaceOptions, findings: list[Finding]) -> dict[str, list
     for topic in sorted(configs):
         findings += _configs(topic, configs[topic])
     return {str(partition): [topic_ids.get(partition.topic, ""), end] for partition, end in ends.items()}
+
+
+def _topics(options: Mapping[str, str], place: PlaceOptions) -> Iterator[Finding]:
+    """The topics that a reader's options name, if they do."""
+    user = UserOptions(options, Use.READ)
+    name = next((name for name in ("subscribe", "assign", "subscribePattern") if name in user), None)
+    if name is None:
+        return
+    try:
+        found = look_up_partitions(open_place(place.of_report), selection(user))
+    except KafkaLogError as e:
+        yield _failed(name, e, "Correct the name.")
+        return
+    if found:
+        yield Finding("", name, State.FINE, _number(len(found), "partition"))
+    else:
+        yield Finding("", name, State.PROBLEM, "no topic or partition matches", "Correct it.")
 
 
 def _configs(topic: str, configs: Mapping[str, str]) -> Iterator[Finding]:

@@ -12,12 +12,14 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_kafkalog.errors import KafkaLogError, OptionError, listed
 from pyspark_kafkalog.extensions.large_messages.reassemble import DROPS_METRIC
+from pyspark_kafkalog.filesystem.locate import locate
 from pyspark_kafkalog.model import Place, TopicPartition
 from pyspark_kafkalog.options.offsets_json import Offsets, parse_offsets
 from pyspark_kafkalog.options.settings import place_options
 from pyspark_kafkalog.options.table import Use
-from pyspark_kafkalog.options.user_options import UserOptions
+from pyspark_kafkalog.options.user_options import UserOptions, log_once
 from pyspark_kafkalog.places import open_place
+from pyspark_kafkalog.saying import show_warnings
 from pyspark_kafkalog.spark.features import HAS_LATEST_OFFSETS
 from pyspark_kafkalog.tools.groups.lag import QueryLag, SourceLag, source_lag
 from pyspark_kafkalog.tools.groups.lag_history import as_html, as_pandas, draw
@@ -65,6 +67,7 @@ class LagListener(StreamingQueryListener):
         keep: int = 100,
         echo: Callable[[str], object] | None = None,
     ) -> None:
+        show_warnings()
         self._place = None if options is None else _ReaderPlace(options)
         self._keep = keep
         self._echo = echo
@@ -162,7 +165,9 @@ class _ReaderPlace:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = place_options(options).of_report
-        self._read_committed = bool(UserOptions(options, Use.READ).value("kafka.isolation.level"))
+        user = UserOptions(options, Use.READ)
+        user.check_names()
+        self._read_committed = bool(user.value("kafka.isolation.level"))
         self._opened: Place | None = None
         self._sizes: dict[TopicPartition, float] = {}
         self._requested: set[TopicPartition] = set()
@@ -242,6 +247,7 @@ class AuditListener(StreamingQueryListener):
     """
 
     def __init__(self, location: str, *, echo: Callable[[str], object] | None = None) -> None:
+        show_warnings()
         self._location = location
         self._echo = echo
 
@@ -253,14 +259,18 @@ class AuditListener(StreamingQueryListener):
         from pyspark_kafkalog.extensions.audit.auditor import CONSUMER, PRODUCER
         from pyspark_kafkalog.extensions.audit.counts import batch_report
 
-        progress = event.progress
+        progress, is_counted = event.progress, False
         try:
             for side in PRODUCER, CONSUMER:
                 for line in batch_report(self._location, side, str(progress.id), progress.batchId):
+                    is_counted = True
                     if self._echo is None:
                         _log.info("%s", line)
                     else:
                         self._echo(line)
+            if not is_counted and not (folder := locate(self._location)).exists():
+                text = "AuditListener found no counts: %s is not there. Is it the auditLocation of the query?"
+                log_once(logging.WARNING, text, folder.label())
         except (KafkaLogError, OSError, ValueError):  # files that something else may have put there
             _log.warning("Cannot read the audit of query %s", progress.id, exc_info=True)
 

@@ -58,6 +58,20 @@ def test_all_is_fine_here(root: Path, tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path) if "doctor" in name]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("subscribe", "tt", "No such topic: tt"),
+        ("assign", '{"t":[7]}', "no topic or partition matches"),
+        ("subscribePattern", "x+", "no topic or partition matches"),
+    ],
+)
+def test_topics_that_are_not_there_are_named(root: Path, name: str, value: str, found: str) -> None:
+    report = examine({"path": str(root), name: value})
+    assert not report.ok
+    assert one(report, name).found.startswith(found)
+
+
 def test_a_directorys_configurations_that_nothing_obeys_are_named(root: Path) -> None:
     """Those of a source's broker are fine in a backup; what makes no sense lets writes fail."""
     foreign = {"min.insync.replicas": "2", "preallocate": "false", "of.a.later.kafka": "x"}
