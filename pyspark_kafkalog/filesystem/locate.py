@@ -100,6 +100,12 @@ def _way(scheme: str, error: Exception, *, is_refused: bool) -> str:
             "Check the credentials, and what they permit: the store's client finds them in the URI, the"
             " environment or its own files, on the driver and on each worker."
         )
+    if isinstance(error, ImportError):
+        return (
+            f"Install {error.name}"
+            + (": pip install 'pyspark-kafkalog[fsspec]'" if error.name == "fsspec" else "")
+            + ", on the driver and on each worker."
+        )
     if scheme == "file":
         return "A file: URI names no host, and has an absolute path: file:///data/kafka-logs."
     if scheme not in _ARROW_SCHEMES:

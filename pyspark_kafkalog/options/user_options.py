@@ -73,6 +73,7 @@ _FLAGS = {
     "kafka.isolation.level": "--read-committed",
     "large.message.enabled": "--large-messages",
     "failOnDataLoss": "--skip-damaged",
+    "startingOffsets": "--offset",
     "startingTimestamp": "--since",
     "endingTimestamp": "--until",
 }

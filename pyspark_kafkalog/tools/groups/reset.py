@@ -105,7 +105,9 @@ def plan_reset(
             goal = _clamped(value, watermarks)
         elif now is None:
             raise GroupError(
-                f"Group {group!r} has no committed offset to shift from", topic_partition=partition
+                f"Group {group!r} has no committed offset to shift from",
+                topic_partition=partition,
+                hint="Name the others, as TOPIC:0,1, or first set this one to the earliest or latest.",
             )
         else:
             goal = _clamped(now.offset + value, watermarks)

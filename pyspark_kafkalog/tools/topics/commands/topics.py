@@ -14,6 +14,7 @@ from pyspark_kafkalog.saying import said
 from pyspark_kafkalog.tools.cli.application import ShownByDefault, kafkalog
 from pyspark_kafkalog.tools.cli.output import (
     json_option,
+    say,
     say_if_dry,
     say_if_none,
     show_json,
@@ -158,6 +159,8 @@ def delete(kafka: Kafka, names: tuple[str, ...], if_exists: bool, execute: bool,
         with said("Deleting topics"):
             kafka.topics.delete(rows)
     show_rows(TopicToDelete, rows, "topics", as_json=as_json)
+    for name in sorted({*names}.difference(row.topic for row in rows)):
+        say(f"There is no topic {name}.")
     say_if_dry(execute)
 
 
