@@ -630,7 +630,7 @@ MISTAKES: list[Mistake] = [
     (
         "write seconds",
         lambda g: connect(str(g.root)).write(pa.table({"value": ["x"], "timestamp": [1]}), "orders"),
-        r'timestamp"\]\.cast\(pa\.timestamp\("ms"\)\) if it counts milliseconds, or "s" if seconds',
+        r'timestamp"\]\.cast\(pa\.timestamp\("ms", "UTC"\)\) if it counts milliseconds, or "s" if seconds',
     ),
     (
         "write a dict",

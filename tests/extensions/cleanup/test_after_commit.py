@@ -71,6 +71,15 @@ def found(root: Path, partition: TopicPartition = T0) -> list[int]:
     return [int(row["value"]) for row in rows(place, partition, offsets)]
 
 
+def caught_up(root: Path) -> set[int]:
+    """What a reader has seen when it is at the end: keys of a range may be written again behind it."""
+    place, seen, position = LogDirectory.open(str(root)), set[int](), 0
+    while position < (end := place.watermarks([T0], read_committed=False)[T0].high_watermark):
+        seen.update(int(row["value"]) for row in rows(place, T0, OffsetRange(position, end)))
+        position = end
+    return seen
+
+
 def stored(root: Path) -> int:
     return sum(path.stat().st_size for path in root.glob("*/*.log"))
 
@@ -200,7 +209,7 @@ def test_readers_during_it_see_each_key(tmp_path: Path, seed: int) -> None:
     def read() -> None:
         while not is_over.is_set():
             try:
-                seen.append(set(found(tmp_path)))
+                seen.append(caught_up(tmp_path))
             except Exception as e:
                 seen.append(e)
 
@@ -213,4 +222,4 @@ def test_readers_during_it_see_each_key(tmp_path: Path, seed: int) -> None:
         is_over.set()
         reader.join()
     assert len(seen) > 5
-    assert all(values == set(range(60)) for values in seen)
+    assert [values for values in seen if values != set(range(60))] == []

@@ -107,4 +107,4 @@ def test_nothing_to_verify_is_no_success(tmp_path: Path) -> None:
         done = run(command, tmp_path)
         assert (done.code, "No partition is here" in done.err) == (0, True), command
     done = run("copy", tmp_path, tmp_path.parent / "copy")
-    assert (done.code, "nothing was copied" in done.err) == (0, True)
+    assert (done.code, "nothing was copied" in done.err) == (1, True)
