@@ -75,8 +75,8 @@ def _warn_of_unit(batch: QueryBatch, timestamp: int) -> None:
         _warned.add(batch.query_id)
     _log.warning(
         "Column timestamp has %s. If a number was taken in the wrong unit, %s is meant: write"
-        " timestamp_seconds(n) or timestamp_millis(n) in SQL, pa.timestamp('s') or pa.timestamp('ms') in"
-        " Arrow, and milliseconds in lines of JSON",
+        " timestamp_seconds(n) or timestamp_millis(n) in SQL, pa.timestamp('s', 'UTC') or"
+        " pa.timestamp('ms', 'UTC') in Arrow, and milliseconds in lines of JSON",
         with_iso(timestamp),
         time_text(meant),
     )
