@@ -239,6 +239,33 @@ def test_a_gap_that_compaction_left_is_looked_at_but_once(tmp_path: Path) -> Non
     assert next(listings) <= 7  # the last: for indexes without a log
 
 
+class MergedAtOpening(fs.FSSpecHandler):
+    """The local file system. ``steps`` happen before the segment 10 is opened."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        super().__init__(LocalFileSystem())
+        self._steps = steps
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open for reads by position."""
+        while self._steps and path.endswith("10.log"):
+            self._steps.pop(0)(Path(path).parent)
+        return super().open_input_file(path)
+
+
+def test_a_merged_segment_with_the_size_and_time_of_one_of_them_is_no_damage(tmp_path: Path) -> None:
+    """The gap before it has been looked at, so that a listing has shown both."""
+    old = [[batch(0, 5)], [batch(10, 5), batch(15, 5)], [batch(20, 5), batch(25, 5)]]
+    files = [write_segment(tmp_path / "t-0", batches) for batches in old]
+    files.append(write_segment(tmp_path / "t-0", [batch(10, 5), batch(25, 5)], suffix=".cleaned"))
+    for file in files:
+        os.utime(file, (1, 1))
+    steps = [renaming(10, "", ".deleted"), renaming(20, "", ".deleted"), renaming(10, ".cleaned", "")]
+    place = opened(tmp_path, MergedAtOpening(steps))
+    assert offsets_read(place, T0, ALL) == [*range(5), *range(10, 15), *range(25, 30)]
+    assert steps == []
+
+
 def test_a_folder_that_never_stays_the_same_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

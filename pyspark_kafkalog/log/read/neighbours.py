@@ -29,10 +29,14 @@ class Neighbours:
         self._confirmed: set[tuple[Segment, tuple[int, str] | None]] = set()
         self._without_log: set[int] = set()
 
-    def check(self, segment: Segment, following: Segment | None) -> None:
-        """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``."""
+    def check(self, segment: Segment, following: Segment | None, *, fresh: bool = False) -> None:
+        """FileNotFoundError unless ``following`` (None for nothing) still follows ``segment``.
+
+        :param fresh: whether earlier listings do not count, as the segment may have been replaced since by
+            one that has its size and time of change.
+        """
         pair = _identity(segment), None if following is None else (following.base_offset, following.suffix)
-        if pair in self._confirmed:
+        if pair in self._confirmed and not fresh:
             return
         segments = self._segments()
         self._without_log = bases_without_log(self._folder.names())
@@ -51,8 +55,7 @@ class Neighbours:
         if not seen:
             return None
         time.sleep(_RENAMING)
-        self._confirmed.clear()
-        self.check(segment, following)
+        self.check(segment, following, fresh=True)
         seen &= self._between(segment, following)
         with segment.open() as opened:  # what reaches beyond a base offset has replaced it
             end = find_end(opened, None).log_end_offset

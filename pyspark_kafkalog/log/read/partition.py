@@ -411,7 +411,7 @@ class Partition:
         position = _position_of(near, opened)
         if position is None:
             position = opened.position_before(start)
-        next_offset = 0
+        next_offset, is_checked = 0, False
         while position is not None:
             walked = {"until": until, "next_offset": next_offset, "below": below}
             if max_bytes is None:
@@ -435,7 +435,8 @@ class Partition:
                 return
             except FramingError as e:
                 # It may have been replaced by one that holds its successor, too.
-                neighbours.check(opened.segment, following)
+                neighbours.check(opened.segment, following, fresh=not is_checked)
+                is_checked = True
                 try:
                     position, next_offset = opened.next_batch(e.position + 1, e.next_offset), e.next_offset
                 except CorruptRecordError as given_up:
